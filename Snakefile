@@ -1,0 +1,115 @@
+"""Train and evaluate every combination of hyperparameters that config.yaml asks for, and compare them."""
+
+import sys
+
+sys.path.insert(0, f"{workflow.basedir}/workflow/scripts")
+
+from launch.sigterm import end_on_sigterm
+from sweep.plan import Plan
+
+plan = Plan(
+    workflow
+)  # reads, checks and expands config.yaml, and says what is there and what is stale
+scripts = f"{workflow.basedir}/workflow/scripts"
+
+
+wildcard_constraints:
+    run=plan.RUN,
+
+
+localrules:
+    all,
+    summarize,
+    accept,
+
+
+rule all:
+    input:
+        f"{plan.results}/summary.csv",
+        f"{plan.results}/best.json",
+
+
+rule train:
+    """Train one combination with one seed, in a process of its own."""
+    input:
+        plan.train.marker,
+    output:
+        **plan.train.outputs,
+    conda:
+        "envs/tensorflow.yaml"
+    threads: plan.threads
+    resources:
+        gpu=plan.gpus,
+    params:
+        run=plan.train.run,
+        command=plan.train.command,
+        fixed=plan.train.fixed,
+        code=plan.train.code,
+        data=plan.train.data,
+        words=plan.train.words,
+    shell:
+        "exec python {plan.launch:q} train {output.record:q} --threads {plan.threads} --made-with"
+        " {params.run:q} {params.command:q} {params.fixed:q} {params.code:q} {params.data:q}"
+        " -- {params.words:q}"
+
+
+rule evaluate:
+    """Score one trained model on validation data, in a process of its own."""
+    input:
+        plan.evaluate.marker,
+        model=plan.evaluate.model,
+    output:
+        **plan.evaluate.outputs,
+    conda:
+        "envs/tensorflow.yaml"
+    threads: plan.threads
+    resources:
+        gpu=plan.gpus,
+    params:
+        run=plan.evaluate.run,
+        command=plan.evaluate.command,
+        fixed=plan.evaluate.fixed,
+        code=plan.evaluate.code,
+        data=plan.evaluate.data,
+        words=plan.evaluate.words,
+    shell:
+        "exec python {plan.launch:q} evaluate {output.record:q} --threads {plan.threads} --made-with"
+        " {params.run:q} {params.command:q} {params.fixed:q} {params.code:q} {params.data:q}"
+        " -- {params.words:q}"
+
+
+rule summarize:
+    """Compare the combinations of a complete study and choose the best."""
+    input:
+        plan.summary_marker,
+        lambda wildcards: plan.metrics,
+    output:
+        summary=f"{plan.results}/summary.csv",
+        best=f"{plan.results}/best.json",
+    params:
+        study=lambda wildcards: plan.study,
+        runs=f"{plan.results}/.sweep/study.jsonl",
+    shell:
+        "exec python {scripts:q}/summarize.py --runs {params.runs:q} --results {plan.results:q}"
+        " --study {params.study:q} {plan.select:q} --summary {output.summary:q} --best {output.best:q}"
+
+
+rule accept:
+    """Declare that the code as it now is gives the results that are there (`snakemake accept`)."""
+    params:
+        versions=lambda wildcards: plan.unaccepted,
+    shell:
+        "exec python {scripts:q}/accept.py {plan.results:q}/accepted.yaml {params.versions:q}"
+
+
+onstart:
+    end_on_sigterm()
+    plan.start()
+
+
+onsuccess:
+    plan.end()
+
+
+onerror:
+    plan.end()

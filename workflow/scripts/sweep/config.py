@@ -1,0 +1,375 @@
+"""Read, check and hold `config.yaml`.
+
+Every complaint names the key, the value and the remedy, and comes before anything runs.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from sweep import naming
+from sweep.errors import SweepError
+from sweep.naming import Value
+from sweep.space import Random, Space
+from sweep.yamlfile import read_yaml
+
+SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "config.schema.yaml"
+PLACEHOLDERS = {
+    "train": ("flags", "seed", "data", "model", "history", "state"),
+    "eval": ("flags", "seed", "data", "model", "split", "metrics"),
+}
+NEEDED = {"train": ("flags", "model"), "eval": ("model", "metrics")}
+_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)\}|[{}]")
+
+
+@dataclass(frozen=True)
+class Config:
+    """A checked `config.yaml`; see the schema for what each key means."""
+
+    train: tuple[str, ...]
+    eval: tuple[str, ...]
+    data: tuple[str, ...]
+    model: str
+    results: str
+    fixed: dict[str, Value]
+    files: tuple[str, ...]
+    space: Space
+    seeds: tuple[int, ...]
+    metric: str
+    mode: str
+    gpus_per_run: int
+    threads: int
+    warnings: tuple[str, ...] = ()
+
+
+def read_config(path: Path, overrides: Mapping[str, object], check: bool = True) -> Config:
+    """Read a config file.
+
+    Args:
+        path: the file.
+        overrides: top-level scalars that replace the file's (`--config key=value`).
+        check: check it against the schema; a cluster job's process, which reads a config that the main
+            process has checked, can do without.
+
+    Raises:
+        SweepError: with every mistake found, one per line.
+    """
+    document, warnings = read_yaml(path)
+    if not isinstance(document, dict):
+        raise SweepError(f"{path}: holds no keys; it needs at least train, eval, seeds and grid")
+    for key, value in overrides.items():
+        if isinstance(value, dict | list):
+            raise SweepError(f"--config {key}=…: only single values can be set there; edit {path}")
+        document[key] = value
+    try:
+        if check:
+            _check_schema(document)
+        return _build(document, warnings)
+    except SweepError as error:
+        raise SweepError("\n".join(f"{path}: {line}" for line in str(error).splitlines())) from None
+
+
+def fill(words: Iterable[str], values: Mapping[str, list[str]]) -> list[str]:
+    """Fill a command's placeholders.
+
+    A word that is one placeholder becomes as many words as its value has; inside a longer word the value
+    is a single one. `{{` and `}}` stay as they are: `launch` has placeholders of its own to fill.
+    """
+    filled = []
+    for word in words:
+        match = _PLACEHOLDER.fullmatch(word)
+        if match and match[1]:
+            filled += values[match[1]]
+        else:
+            filled.append(_PLACEHOLDER.sub(lambda m: values[m[1]][0] if m[1] else m[0], word))
+    return filled
+
+
+def placeholders(words: Iterable[str]) -> set[str]:
+    """Name the placeholders that a command uses."""
+    return {m[1] for word in words for m in _PLACEHOLDER.finditer(word) if m[1]}
+
+
+def _check_schema(document: dict) -> None:
+    import jsonschema  # in the main process only: it costs a cluster job's process a tenth of a second
+
+    schema, _ = read_yaml(SCHEMA)
+    base = jsonschema.Draft202012Validator
+    # JSON Schema takes 1.0 for an integer; a seed of 1.0 would make another path than 1.
+    whole = base.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
+    )
+    validator = jsonschema.validators.extend(base, type_checker=whole)(schema)
+    errors = sorted(validator.iter_errors(document), key=lambda e: [str(p) for p in e.absolute_path])
+    problems = [problem for error in errors for problem in _explain(error, schema)]
+    if problems:
+        raise SweepError("\n".join(dict.fromkeys(problems)))
+
+
+def _explain(error, schema: dict) -> list[str]:
+    """Word one schema violation for the user."""
+    where = ".".join(map(str, error.absolute_path))
+    described = schema["properties"].get(error.absolute_path[0], {}) if error.absolute_path else {}
+    if error.validator == "additionalProperties":
+        known = list(error.schema["properties"])
+        problems = []
+        for key in error.instance:
+            if key not in known:
+                close = get_close_matches(key, known, 1)
+                remedy = f"did you mean '{close[0]}'?" if close else f"known keys: {', '.join(known)}"
+                problems.append(f"{'.'.join(filter(None, [where, key]))}: no such key; {remedy}")
+        return problems
+    if error.validator == "required":
+        missing = next(key for key in error.validator_value if key not in error.instance)
+        key = ".".join(filter(None, [where, missing]))
+        about = schema["properties"].get(missing, {}).get("examples")
+        return [f"{key}: is missing; add it" + (f", for example {missing}: {about[0]!r}" if about else "")]
+    if error.validator == "anyOf" and not error.absolute_path:
+        return ["grid: is missing; give at least one of grid, zip and random"]
+    value = repr(error.instance)
+    value = value if len(value) < 80 else value[:77] + "…"
+    described = error.schema if "description" in error.schema else described
+    about = re.split(r"(?<=[.;:])\s", described.get("description", "see docs/config.md"))[0].rstrip(".;:")
+    example = described.get("examples") or ([described["default"]] if "default" in described else [])
+    remedy = f"for example {example[0]!r}" if example else error.message
+    return [f"{where}: {value} is not taken; {about[0].lower()}{about[1:]} ({remedy})"]
+
+
+def _build(document: dict, warnings: list[str]) -> Config:
+    warnings = list(warnings)
+    commands = {step: _command(step, document[step]) for step in ("train", "eval")}
+    data = document.get("data") or []
+    data = (data,) if isinstance(data, str) else tuple(data)
+    fixed = _values("fixed", document.get("fixed") or {})
+    defaults = _values("defaults", document.get("defaults") or {})
+    space = _space(document, defaults, warnings)
+    varied = _names(space)
+    names = {**dict.fromkeys(varied), **fixed}
+    for name in fixed:
+        if name in varied:
+            raise SweepError(f"fixed.{name}: is varied as well; keep it in one place")
+    for step, words in commands.items():
+        _check_clashes(step, words, names, space, fixed)
+        if "data" in placeholders(words) and not data:
+            raise SweepError(f"{step}: uses {{data}}, but there is no data; add the key data")
+    files = tuple(document.get("files") or ())
+    for name in files:
+        if name not in names:
+            raise SweepError(
+                f"files: '{name}' is no hyperparameter of this study; there are: {', '.join(sorted(names))}"
+            )
+    if "seed" not in placeholders(commands["train"]) and _seeds(document["seeds"]) != (0,):
+        warnings.append("train: has no {seed}, so the replicates differ only by chance; add --seed {seed}")
+    select = document.get("select") or {}
+    return Config(
+        train=commands["train"],
+        eval=commands["eval"],
+        data=data,
+        model=document.get("model") or "model.keras",
+        results=(document.get("results") or "results").rstrip("/") or "/",
+        fixed=fixed,
+        files=files,
+        space=space,
+        seeds=_seeds(document["seeds"]),
+        metric=select.get("metric", "accuracy"),
+        mode=select.get("mode", "max"),
+        gpus_per_run=document.get("gpus_per_run", 1),
+        threads=document.get("threads", 1),
+        warnings=tuple(warnings),
+    )
+
+
+def _command(step: str, text: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise SweepError(f"{step}: {text!r} can't be split into words ({error}); mend its quotes") from None
+    if not words:
+        raise SweepError(f"{step}: is empty; give the command that you would type")
+    known = PLACEHOLDERS[step]
+    for word in words:
+        for match in _PLACEHOLDER.finditer(word):
+            if match[0] in "{}" or (match[1] and match[1] not in known):
+                raise SweepError(
+                    f"{step}: '{match[0]}' in '{word}' is no placeholder; there are "
+                    f"{', '.join(f'{{{name}}}' for name in known)}; write {{{{ and }}}} for literal braces"
+                )
+            if match[1] in ("flags", "data") and word != match[0]:
+                raise SweepError(f"{step}: {match[0]} must be a word of its own, not part of '{word}'")
+    for name in NEEDED[step]:
+        if name not in placeholders(words):
+            raise SweepError(f"{step}: lacks {{{name}}}; the program must be told it to be part of a study")
+    return words
+
+
+def _leaves(mapping: Mapping, prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in mapping.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _flatten(key: str, mapping: Mapping) -> dict[str, object]:
+    """Turn nested mappings into dotted names: the two spellings are the same to the last byte."""
+    flat: dict[str, object] = {}
+    for name, value in _leaves(mapping):
+        if name in flat:
+            raise SweepError(f"{key}.{name}: stands here twice, dotted and nested; keep one of the two")
+        if problem := naming.check_name(name):
+            raise SweepError(f"{key}: {problem}")
+        flat[name] = value
+    return flat
+
+
+def _values(key: str, mapping: Mapping) -> dict[str, Value]:
+    flat = _flatten(key, mapping)
+    for name, value in flat.items():
+        if problem := naming.check_value(value):
+            raise SweepError(f"{key}.{name}: {problem}")
+    return flat
+
+
+def _axes(key: str, mapping: Mapping, warnings: list[str]) -> dict[str, list[Value]]:
+    """Read name → list of values; a single value stands for a list of one."""
+    axes = {}
+    for name, values in _flatten(key, mapping).items():
+        values = values if isinstance(values, list) else [values]
+        if not values:
+            raise SweepError(
+                f"{key}.{name}: has no value; give at least one (an empty list as a value is [[]])"
+            )
+        seen: dict[str, Value] = {}
+        for value in values:
+            if problem := naming.check_value(value):
+                raise SweepError(f"{key}.{name}: {problem}")
+            first = seen.setdefault(naming.to_text(value), value)
+            if type(first) is not type(value):
+                warnings.append(
+                    f"{key}.{name}: {first!r} and {value!r} are the same on the command line, so they are one run"
+                )
+        kinds = {type(value) for value in values}
+        if bool in kinds and list in kinds:
+            raise SweepError(
+                f"{key}.{name}: mixes booleans with lists, which no one flag can take; split it in two"
+            )
+        axes[name] = values
+    return axes
+
+
+def _space(document: dict, defaults: dict[str, Value], warnings: list[str]) -> Space:
+    grids = document.get("grid")
+    grids = grids if isinstance(grids, list) else [grids or {}]
+    several = len(grids) > 1
+    grids = [_axes(f"grid[{i}]" if several else "grid", grid, warnings) for i, grid in enumerate(grids)]
+    zips = document.get("zip")
+    zips = zips if isinstance(zips, list) else [zips] if zips else []
+    several = len(zips) > 1
+    zips = [_axes(f"zip[{i}]" if several else "zip", table, warnings) for i, table in enumerate(zips)]
+    for table in zips:
+        lengths = {name: len(values) for name, values in table.items()}
+        if len(set(lengths.values())) > 1:
+            shown = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+            raise SweepError(f"zip: lists must be of equal length, but {shown}; add or remove values")
+    random = _random(document["random"]) if document.get("random") else None
+    sources = [
+        *((f"zip {i}", table) for i, table in enumerate(zips)),
+        ("random", random.ranges if random else {}),
+    ]
+    for index, (where, names) in enumerate(sources):
+        for other, others in [*(("grid", grid) for grid in grids), *sources[:index]]:
+            for name in names:
+                if name in others:
+                    raise SweepError(
+                        f"{where.split()[0]}.{name}: is in {other.split()[0]} as well; keep it in one place"
+                    )
+    exclude = [_values(f"exclude[{i}]", rule) for i, rule in enumerate(document.get("exclude") or [])]
+    return Space(grids, zips, random, exclude, defaults)
+
+
+def _random(section: dict) -> Random:
+    ranges = {}
+    for name, spec in _flatten_ranges("random.ranges", section["ranges"]).items():
+        key = f"random.ranges.{name}"
+        if problem := naming.check_name(name):
+            raise SweepError(f"random.ranges: {problem}")
+        (kind, arguments), *more = spec.items()
+        if more or not isinstance(arguments, list):
+            raise SweepError(f"{key}: {spec!r} is no range; write for example {{loguniform: [0.001, 0.1]}}")
+        if kind == "choice":
+            _axes(key, {"choice": arguments}, [])
+        else:
+            numbers = all(isinstance(a, int | float) and not isinstance(a, bool) for a in arguments)
+            if len(arguments) != 2 or not numbers or arguments[0] >= arguments[1]:
+                raise SweepError(
+                    f"{key}.{kind}: {arguments!r} is no range; write [low, high] with low < high"
+                )
+            if kind == "loguniform" and arguments[0] <= 0:
+                raise SweepError(f"{key}.{kind}: {arguments!r} reaches zero; its low end must be above it")
+            if kind == "int" and not all(isinstance(a, int) for a in arguments):
+                raise SweepError(f"{key}.{kind}: {arguments!r} must be whole numbers; or use uniform")
+        ranges[name] = (kind, arguments)
+    return Random(
+        section["n"], section.get("seed", 0), ranges, stratified=section.get("sampler") == "stratified"
+    )
+
+
+_KINDS = ("uniform", "loguniform", "int", "choice")
+
+
+def _flatten_ranges(key: str, mapping: Mapping) -> dict[str, dict]:
+    flat = {}
+    for name, spec in mapping.items():
+        if not isinstance(spec, dict) or not spec:
+            raise SweepError(f"{key}.{name}: {spec!r} is no range; write for example {{uniform: [0, 1]}}")
+        if next(iter(spec)) in _KINDS:
+            flat[name] = spec
+        elif all(isinstance(value, dict) for value in spec.values()):
+            flat.update((f"{name}.{rest}", s) for rest, s in _flatten_ranges(f"{key}.{name}", spec).items())
+        else:
+            kind = next(iter(spec))
+            raise SweepError(f"{key}.{name}.{kind}: is no kind of range; there are {', '.join(_KINDS)}")
+    return flat
+
+
+def _names(space: Space) -> set[str]:
+    names = set(space.defaults)
+    for axes in [*space.grids, *space.zips]:
+        names.update(axes)
+    return names | set(space.random.ranges if space.random else ())
+
+
+def _check_clashes(
+    step: str, words: tuple[str, ...], names: Iterable[str], space: Space, fixed: dict
+) -> None:
+    """Refuse names whose flag the command uses for something else, and lists that would swallow a word."""
+    if "flags" not in placeholders(words):
+        return
+    options = {word.partition("=")[0][2:] for word in words if word.startswith("--") and word != "--"}
+    for name in names:
+        if name in options:
+            raise SweepError(
+                f"{name}: its flag --{name} stands in the {step} command as well; rename the hyperparameter, "
+                f"or remove --{name} from {step}"
+            )
+    after = words[words.index("{flags}") + 1 :]
+    values = [*fixed.values(), *space.defaults.values()]
+    for axes in [*space.grids, *space.zips]:
+        values += [value for axis in axes.values() for value in axis]
+    if any(isinstance(value, list) for value in values) and after and not after[0].startswith("-"):
+        raise SweepError(
+            f"{step}: '{after[0]}' follows {{flags}}, so a list-valued hyperparameter would swallow it; "
+            "put {flags} last, or before an option"
+        )
+
+
+def _seeds(seeds: int | list[int]) -> tuple[int, ...]:
+    if isinstance(seeds, int):
+        return tuple(range(seeds))
+    for seed in seeds:
+        if seeds.count(seed) > 1:
+            raise SweepError(f"seeds: {seed} stands there twice; list each seed once")
+    return tuple(seeds)

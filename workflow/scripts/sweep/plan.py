@@ -1,0 +1,427 @@
+"""Plan a study: what the Snakefile asks for, in the order in which it asks."""
+
+import hashlib
+import json
+import os
+import shlex
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+from sweep import naming, results, table
+from sweep.config import Config, fill, placeholders, read_config
+from sweep.digest import Memo, digest_data, digest_program, find, missing_program
+from sweep.errors import SweepError
+from sweep.results import METRICS, MISSING, PRIVATE, RECORD, Accepted, Verdict
+from sweep.space import Combination, expand
+
+SPLIT = "validation"
+HISTORY = "history.csv"
+
+
+class Plan:
+    """One config's study, as the Snakefile sees it.
+
+    In the main process it is checked, expanded and compared with what the results folder holds. In a
+    cluster job's process it only turns the path of that job into flags, from what the main process wrote.
+
+    Attributes:
+        results: the results folder, as text.
+        threads: CPU threads of a run.
+        gpus: GPUs of a run.
+        launch: the folder of the launch program.
+        train, evaluate: what the two rules need.
+        select: the options of `summarize`.
+    """
+
+    RUN = naming.RUN_PATTERN
+
+    def __init__(self, workflow):
+        try:
+            self._build(workflow)
+        except SweepError as error:
+            lines = str(error).splitlines()
+            raise SystemExit(
+                "\n".join(["Snakesweep can't plan this study:", *(f"  {x}" for x in lines)])
+            ) from None
+
+    def _build(self, workflow) -> None:
+        self.workflow = workflow
+        self.main = workflow.is_main_process
+        home = Path(str(workflow.current_basedir))
+        # Programs, data and config are looked for here first, then beside the Snakefile.
+        self.roots = [Path(), home]
+        self.config = self._read_config(workflow)
+        self.results = self.config.results
+        self.folder = Path(self.results)
+        self.private = self.folder / PRIVATE
+        self.threads = self.config.threads
+        self.gpus = self.config.gpus_per_run
+        self.launch = str(home / "workflow" / "scripts" / "launch")
+        self.omitted = results.read_defaults(self.folder)
+        self.verdicts: dict[str, tuple[Verdict, Verdict]] = {}
+        self.train = Step(self, "train", self.config.train)
+        self.evaluate = Step(self, "evaluate", self.config.eval)
+        self.select = ["--metric", self.config.metric, "--mode", self.config.mode]
+        if self.main:
+            self._prepare()
+        else:
+            self.known = json.loads((self.private / "jobs.json").read_text())
+
+    def _read_config(self, workflow) -> Config:
+        named = [Path(str(path)) for path in workflow.overwrite_configfiles]
+        if len(named) > 1:
+            raise SweepError("--configfile: names several files; a study has one config")
+        path = named[0] if named else find("config.yaml", self.roots)
+        if path is None:
+            raise SweepError("config.yaml: there is none here; write one, or name another with --configfile")
+        return read_config(path, workflow.config_settings.config or {}, check=self.main)
+
+    # ---- the main process: expand, digest, compare -------------------------------------------------
+
+    def _prepare(self) -> None:
+        config = self.config
+        for step, words in (("train", config.train), ("eval", config.eval)):
+            if problem := missing_program(words, self.roots):
+                raise SweepError(f"{step}: {problem}")
+        existing = set(results.existing_runs(self.folder))
+        self.new_defaults = self._new_defaults(existing)
+        self.omitted |= self.new_defaults
+        self.combinations, notes = expand(config.space, self.omitted)
+        self.runs = {
+            naming.run_path(combination.path, seed): (combination, seed)
+            for combination in self.combinations
+            for seed in config.seeds
+        }
+        memo = Memo(self.private / "digests.json")
+        self.known = {
+            "code": {
+                "train": digest_program(config.train, self.roots, memo),
+                "evaluate": digest_program(config.eval, self.roots, memo),
+            },
+            "data": digest_data(config.data, self.roots, memo),
+            "files": self._digest_files(memo),
+            "folded": {c.path: c.pairs for c in self.combinations if naming.FOLD + "=" in c.path},
+        }
+        memo.save()
+        self.accepted = Accepted(self.folder)
+        for run in [run for run in self.runs if run in existing]:
+            self.verdicts[run] = self.judge(run)
+        asked = [run for run in self._targets(sys.argv[1:]) if run not in self.runs]
+        for run in asked:
+            self._check_path(run)
+            self.verdicts[run] = self.judge(run)
+        self.asked = asked
+        print(
+            table.opening(self, existing, [*config.warnings, *notes, *filter(None, [self._check_case()])]),
+            file=sys.stderr,
+        )
+        self._touch_marker()
+
+    def _new_defaults(self, existing: set[str]) -> dict:
+        """Return defaults declared for the first time: from now on a path without them means this value."""
+        new = {}
+        for name, value in self.config.space.defaults.items():
+            # A value that finished runs have in their paths goes on being written there.
+            pair = naming.to_pair(name, value)
+            written = any(pair in run.split("/") for run in existing)
+            if name not in self.omitted and not written:
+                new[name] = value
+        return new
+
+    def _digest_files(self, memo: Memo) -> dict[str, str]:
+        """Digest the files that hyperparameters name: `name=text` → digest."""
+        digests = {}
+        for combination in [*self.combinations, Combination((), (), "", "")]:
+            values = dict(zip(combination.names, combination.values, strict=True)) | self.config.fixed
+            for name in self.config.files:
+                if values.get(name) is None:
+                    continue
+                pair = naming.to_pair(name, values[name])
+                if pair not in digests:
+                    paths = values[name] if isinstance(values[name], list) else [values[name]]
+                    digests[pair] = digest_data(map(naming.to_word, paths), self.roots, memo, key=name)
+        return digests
+
+    def _check_case(self) -> str | None:
+        """Refuse paths that differ only in case where the file system can't tell them apart, else warn."""
+        lower = Counter(combination.path.lower() for combination in self.combinations)
+        if len(lower) == len(self.combinations):
+            return None
+        path = lower.most_common(1)[0][0]
+        one, other, *_ = (c.path for c in self.combinations if c.path.lower() == path)
+        place = next(p for p in [self.folder.absolute(), *self.folder.absolute().parents] if p.exists())
+        with tempfile.NamedTemporaryFile(prefix="case-", dir=place) as probe:
+            folds_case = Path(place, Path(probe.name).name.upper()).exists()
+        text = f"{one} and {other} differ only in case"
+        if folds_case:
+            raise SweepError(
+                f"grid: {text}, which this file system can't tell apart; rename one of the values"
+            )
+        return f"{text}; some file systems can't tell them apart"
+
+    def judge(self, run: str) -> tuple[Verdict, Verdict]:
+        folder = self.folder / run
+        train, record = results.judge(folder, "train", self.train.made_with(run), self.accepted)
+        if not train.there:
+            return MISSING, MISSING
+        evaluation, evaluated = results.judge(folder, "evaluate", self.evaluate.made_with(run), self.accepted)
+        if evaluation.there and not (folder / METRICS).exists():
+            evaluation = MISSING
+        used = (evaluated.get("inputs") or {}).get(self.config.model.rstrip("/"))
+        made = (record.get("outputs") or {}).get(self.config.model.rstrip("/"))
+        if evaluation.fresh and used != made:
+            evaluation = Verdict(True, (("model", str(used), str(made)),))
+        return train, evaluation
+
+    def verdict(self, run: str) -> tuple[Verdict, Verdict]:
+        """Say what a run's training and evaluation have left."""
+        return self.verdicts.get(run, (MISSING, MISSING))
+
+    def _targets(self, words: list[str]) -> Iterator[str]:
+        """Yield the runs whose files are asked for on the command line."""
+        for word in words:
+            path = os.path.relpath(word) if word.startswith(("/", "./")) else word
+            if path.startswith(f"{self.results}/") and "=" in path:
+                pairs = path.removeprefix(f"{self.results}/").split("/")
+                if (last := max(i for i, p in enumerate(pairs) if "=" in p)) < len(pairs) - 1:
+                    yield "/".join(pairs[: last + 1])
+
+    def _check_path(self, run: str) -> None:
+        """Refuse a path that is not the one right way to write its run, and name the right one."""
+        *pairs, last = run.split("/")
+        seed = last.removeprefix("seed=")
+        if not last.startswith("seed=") or not seed.isdecimal():
+            raise SweepError(
+                f"{self.results}/{run}: must end in a seed, as in {self.results}/{run}/seed=0/{METRICS}"
+            )
+        if int(seed) > naming.MAX_SEED:
+            raise SweepError(f"{self.results}/{run}: a seed is at most {naming.MAX_SEED}")
+        path = "/".join(pairs)
+        if path not in self.known["folded"]:
+            if any(pair.startswith(f"{naming.FOLD}=") for pair in pairs):
+                raise SweepError(
+                    f"{self.results}/{run}: '{naming.FOLD}=' stands for hyperparameters that this study does not "
+                    "have; add the combination to the config instead"
+                )
+            try:
+                values = naming.read_pairs(pairs)
+            except SweepError as error:
+                raise SweepError(f"{self.results}/{run}: {error}") from None
+            right = [naming.to_pair(n, v) for n, v in sorted(values.items())]
+            left_out = {naming.to_pair(n, v) for n, v in self.omitted.items()}
+            path = naming.fold([pair for pair in right if pair not in left_out])
+        if (right := naming.run_path(path, int(seed))) != run:
+            raise SweepError(
+                f"{self.results}/{run}: is not how this run is written; write {self.results}/{right}"
+            )
+
+    # ---- what the hooks call ------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Write down what jobs need to know. Called when jobs are about to run, so never in a dry run."""
+        if self.new_defaults:
+            results.write_defaults(self.folder, self.omitted)
+        results.replace(self.private / "jobs.json", json.dumps(self.known))
+        results.replace(self.private / "study.jsonl", "".join(self._study_lines()))
+
+    def end(self) -> None:
+        """Write `runs.csv` and print where the study stands, well or badly ended."""
+        self.accepted = Accepted(self.folder)
+        table.write_runs(self)
+        print(table.show(self), file=sys.stderr)
+
+    def _study_lines(self) -> Iterator[str]:
+        for combination in self.combinations:
+            yield (
+                json.dumps(
+                    {
+                        "path": combination.path,
+                        "hyperparameters": dict(zip(combination.names, combination.values, strict=True)),
+                        "runs": [naming.run_path(combination.path, seed) for seed in self.config.seeds],
+                    }
+                )
+                + "\n"
+            )
+
+    @cached_property
+    def study(self) -> str:
+        """Digest what the summary depends on: the runs and how to choose among them."""
+        text = "\n".join([*self.runs, *self.select])
+        return f"study {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """List the metrics files of all runs of the study."""
+        return [f"{self.results}/{run}/{METRICS}" for run in self.runs]
+
+    @cached_property
+    def unaccepted(self) -> str:
+        """List, as JSON, the versions of code that finished runs were made with and that `accept` would take."""
+        counts: Counter = Counter()
+        for verdicts in self.verdicts.values():
+            for step, verdict in zip(("train", "evaluate"), verdicts, strict=True):
+                counts.update((step, before, now) for part, before, now in verdict.changed if part == "code")
+        return json.dumps([[*key, count] for key, count in sorted(counts.items())])
+
+    def summary_marker(self, wildcards) -> str:
+        """Name the marker that makes `summarize` run again where only its own record knows that it must."""
+        best = results.read_json(self.folder / "best.json")
+        return self.marker(bool(best) and best.get("study") != self.study)
+
+    # ---- staleness that Snakemake can't see -----------------------------------------------------------
+
+    def marker(self, newer: bool) -> str:
+        """Name an input that is newer than any result, or, as a rule, one whose age does not matter."""
+        from snakemake.io import ancient
+
+        path = f"{self.results}/{PRIVATE}/stale"
+        return path if newer else ancient(path)
+
+    def _touch_marker(self) -> None:
+        """Make the marker newer than every stale result, with another content than last time."""
+        path = self.private / "stale"
+        stale = [run for runs in self.stale().values() for run in runs]
+        with suppress(OSError):
+            newest = max((os.stat(self.folder / run / RECORD["train"]).st_mtime for run in stale), default=0)
+            if not path.exists() or path.stat().st_mtime <= newest:
+                results.replace(path, f"{time.time_ns()}\n")
+
+    def pairs(self, run: str) -> str:
+        """Return a run's pairs and seed in full, folded or not."""
+        path, slash, seed = run.rpartition("/")
+        return f"{self.known['folded'].get(path, path)}{slash}{seed}" if naming.FOLD in path else run
+
+    def stale(self) -> dict[str, list[str]]:
+        """Group the runs that are there but not what the config asks for by what changed."""
+        groups = defaultdict(list)
+        for run, verdicts in self.verdicts.items():
+            for step, verdict in zip(("train", "evaluate"), verdicts, strict=True):
+                if verdict.changed:
+                    what = "; ".join(results.describe(*change) for change in verdict.changed)
+                    groups[f"{step}: {what}"].append(run)
+                    break
+        return groups
+
+
+class Step:
+    """What a rule needs to run one step, `train` or `evaluate`, of a run."""
+
+    def __init__(self, plan: Plan, name: str, words: tuple[str, ...]):
+        config = plan.config
+        self._plan = plan
+        self._name = name
+        self._index = ("train", "evaluate").index(name)
+        used = placeholders(words)
+        self._command = shlex.join(words)
+        self._fixed = shlex.join(naming.to_flags(config.fixed.items())) if "flags" in used else ""
+        self._words = [
+            str(find(word, plan.roots[1:]) or word) if not Path(word).exists() else word for word in words
+        ]
+        model = config.model.rstrip("/")
+        slash = "/" if config.model.endswith("/") else ""
+        if name == "train":
+            self._places = {
+                "model": [f"{{write:{model}{slash}}}"],
+                "history": [f"{{write:{HISTORY}}}"],
+                "state": ["{keep:state}"],
+            }
+            names = {"model": model} | ({"history": HISTORY} if "history" in used else {})
+        else:
+            self._places = {
+                "model": [f"{{read:{model}}}"],
+                "metrics": [f"{{metrics:{METRICS}}}"],
+                "split": [SPLIT],
+            }
+            names = {"metrics": METRICS}
+        names["record"] = RECORD[name]
+        self.outputs = {key: f"{plan.results}/{{run}}/{file}" for key, file in names.items()}
+        if name == "train" and slash:
+            from snakemake.io import directory
+
+            self.outputs["model"] = directory(self.outputs["model"])
+
+    def made_with(self, run: str) -> dict[str, str]:
+        """Return what a result depends on, part by part, as it is now."""
+        return {
+            "run": self._plan.pairs(run),
+            "command": self._command,
+            "fixed": self._fixed,
+            "code": self._plan.known["code"][self._name],
+            "data": self._data(run),
+        }
+
+    def _data(self, run: str) -> str:
+        plan = self._plan
+        parts = [plan.known["data"]]
+        if plan.config.files:
+            pairs = {pair.partition("=")[0]: pair for pair in plan.pairs(run).split("/")}
+            fixed = plan.config.fixed | {n: v for n, v in plan.omitted.items() if n not in pairs}
+            pairs |= {name: naming.to_pair(name, value) for name, value in fixed.items()}
+            parts += [plan.file_digest(pairs[name]) for name in plan.config.files if name in pairs]
+        return " ".join(filter(None, parts))
+
+    # Snakemake compares params as a set without their names, so each text begins with its own.
+
+    def run(self, wildcards) -> str:
+        """Return the run's pairs and seed."""
+        return f"run {self._plan.pairs(wildcards.run)}"
+
+    def command(self, wildcards) -> str:
+        """Return the command, placeholders unfilled."""
+        return f"command {self._command}"
+
+    def fixed(self, wildcards) -> str:
+        """Return the flags that are the same in every run."""
+        return f"fixed {self._fixed}"
+
+    def code(self, wildcards) -> str:
+        """Return the digests of the code: its own for a run whose code was accepted, else those of now."""
+        code = self._plan.verdict(wildcards.run)[self._index].code or self._plan.known["code"][self._name]
+        return f"code {code}"
+
+    def data(self, wildcards) -> str:
+        """Return the digests of the data."""
+        return f"data {self._data(wildcards.run)}"
+
+    def words(self, wildcards, output) -> list[str]:
+        """Return the command to run, for `launch`. As it uses `output`, Snakemake does not compare it."""
+        plan = self._plan
+        *pairs, seed = plan.pairs(wildcards.run).split("/")
+        values = plan.omitted | naming.read_pairs(pairs) | plan.config.fixed
+        data = [str(find(name, plan.roots) or name) for name in plan.config.data]
+        texts = {"flags": naming.to_flags(values.items()), "seed": [seed.removeprefix("seed=")], "data": data}
+        literal = {
+            key: [w.replace("{", "{{").replace("}", "}}") for w in words] for key, words in texts.items()
+        }
+        return fill(self._words, literal | self._places)
+
+    def marker(self, wildcards) -> str:
+        """Name the input that makes Snakemake see a stale run that it would take for finished."""
+        run = wildcards.run
+        plan = self._plan
+        newer = False
+        if plan.main and plan.verdict(run)[self._index].changed:
+            known = plan.workflow.persistence.params(f"{plan.results}/{run}/{RECORD[self._name]}")
+            now = {repr(f"{part} {text}") for part, text in self.made_with(run).items()}
+            newer = known is None or now <= set(known)
+        return plan.marker(newer)
+
+    def model(self, wildcards) -> str:
+        """Name the model to evaluate. Its age does not matter where the records say that it was evaluated:
+        copying results gives files new times in any order."""
+        from snakemake.io import ancient
+
+        plan = self._plan
+        folder = plan.folder / wildcards.run
+        path = f"{plan.results}/{wildcards.run}/{plan.config.model.rstrip('/')}"
+        if all(verdict.fresh for verdict in plan.verdict(wildcards.run)):
+            with suppress(OSError):
+                if os.stat(path).st_mtime > os.stat(folder / METRICS).st_mtime:
+                    return ancient(path)
+        return path

@@ -1,0 +1,116 @@
+"""Show a study: the plan's opening lines, `runs.csv`, and the table at the end."""
+
+import csv
+from pathlib import Path
+
+from sweep import results
+from sweep.results import METRICS, Verdict
+
+NAMED = 10  # runs named on the terminal; `runs.csv` names them all
+TOP = 5
+
+
+def count(number: int, noun: str) -> str:
+    """Write a number and its noun: `1 run`, `2 runs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def opening(plan, existing: set[str], notes: list[str]) -> str:
+    """Word what is asked for, what is there and what is stale."""
+    done = sum(all(v.fresh for v in plan.verdict(run)) for run in plan.runs)
+    foreign = len(existing) - sum(run in plan.runs for run in existing)
+    lines = [
+        f"Study: {count(len(plan.combinations), 'combination')} x {count(len(plan.config.seeds), 'seed')} = "
+        f"{count(len(plan.runs), 'run')} asked for; {count(done, 'result')} already there; "
+        f"{count(foreign, 'folder')} in {plan.results}/ no longer part of the study."
+    ]
+    lines += [f"Asked for beside the study: {plan.results}/{run}" for run in plan.asked]
+    for reason, runs in plan.stale().items():
+        lines.append(f"Stale ({reason}): {count(len(runs), 'run')}, made again when their turn comes:")
+        lines += [f"  {plan.results}/{run}" for run in runs[:NAMED]]
+        if len(runs) > NAMED:
+            lines.append(f"  and {len(runs) - NAMED} more")
+    if plan.unaccepted != "[]":
+        lines.append("If the new code gives the same results, `snakemake accept` keeps the finished runs.")
+    return "\n".join([*lines, *(f"Note: {note}" for note in notes)])
+
+
+def status(train: Verdict, evaluation: Verdict, metrics: dict, attempt: dict) -> str:
+    """Name a run's state: finished, diverged, stale, failed or not run."""
+    if train.changed or evaluation.changed:
+        return "stale"
+    if train.fresh and evaluation.fresh:
+        return "diverged" if None in metrics.values() else "finished"
+    return "failed" if attempt.get("exit") else "not run"
+
+
+def write_runs(plan) -> None:
+    """Write `runs.csv`: a row per run of the study, whatever became of it."""
+    rows = []
+    names: dict[str, None] = {}
+    scores: dict[str, None] = {}
+    for run, (combination, seed) in plan.runs.items():
+        folder = plan.folder / run
+        verdicts = plan.judge(run)
+        done = all(v.fresh for v in verdicts)
+        metrics = results.read_json(folder / METRICS) if done else {}
+        attempt = {} if done else results.last_attempt(folder)
+        values = dict(zip(combination.names, combination.values, strict=True))
+        names |= dict.fromkeys(combination.names)
+        scores |= dict.fromkeys(metrics)
+        rows.append((status(*verdicts, metrics, attempt), seed, values, metrics, f"{plan.results}/{run}"))
+    # A metric may be called like a hyperparameter.
+    labels = {
+        s: s if s not in names and s not in ("status", "seed", "path") else f"metric.{s}" for s in scores
+    }
+    table = [
+        {"status": s, "seed": seed, **values, **{labels[n]: m for n, m in metrics.items()}, "path": path}
+        for s, seed, values, metrics, path in rows
+    ]
+    columns = ["status", "seed", *sorted(names), *labels.values(), "path"]
+    results.write_table(plan.folder / "runs.csv", table, columns)
+    plan.statuses = {path: s for s, *_, path in rows}
+
+
+def show(plan) -> str:
+    """Word where the study stands: the best combinations if it is complete, else what is missing."""
+    runs_csv = plan.folder / "runs.csv"
+    tally: dict[str, int] = {}
+    for s in plan.statuses.values():
+        tally[s] = tally.get(s, 0) + 1
+    lines = [
+        "Runs: "
+        + ", ".join(f"{number} {name}" for name, number in sorted(tally.items()))
+        + f". All of them: {runs_csv}"
+    ]
+    for path in [p for p, s in plan.statuses.items() if s == "failed"][:NAMED]:
+        attempt = results.last_attempt(Path(path))
+        lines.append(f"  failed: {path}: {attempt.get('reason', '')}; log: {path}/{attempt.get('log', '')}")
+    summary = plan.folder / "summary.csv"
+    if set(tally) <= {"finished", "diverged"} and summary.exists():
+        lines += ["", *best_rows(summary, plan.config.metric), "", f"All combinations: {summary}"]
+    return "\n".join(lines)
+
+
+def best_rows(summary: Path, metric: str) -> list[str]:
+    """Lay out the best combinations of a summary in columns."""
+    with summary.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    if not rows:
+        return []
+    columns = [c for c in rows[0] if c not in ("path", "diverged") and any(r[c] for r in rows[:TOP])]
+    cells = [columns, *([_short(row[c]) for c in columns] for row in rows[:TOP])]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    head = f"Best of {count(len(rows), 'combination')} by {metric} (mean over seeds, on validation data):"
+    return [
+        head,
+        *("  " + "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in cells),
+    ]
+
+
+def _short(cell: str) -> str:
+    """Shorten a number's digits for the terminal; the file has them all."""
+    try:
+        return f"{float(cell):.4g}" if "." in cell and len(cell) > 7 else cell
+    except ValueError:
+        return cell
