@@ -4,7 +4,7 @@ import sys
 
 sys.path.insert(0, f"{workflow.basedir}/workflow/scripts")
 
-from launch.sigterm import end_on_sigterm
+from launch.stop import end_jobs_on_signal
 from sweep.plan import Plan
 
 plan = Plan(
@@ -103,7 +103,7 @@ rule accept:
 
 
 onstart:
-    end_on_sigterm()
+    end_jobs_on_signal()
     plan.start()
 
 

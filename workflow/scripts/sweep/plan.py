@@ -1,5 +1,6 @@
 """Plan a study: what the Snakefile asks for, in the order in which it asks."""
 
+import functools
 import hashlib
 import json
 import os
@@ -7,6 +8,7 @@ import shlex
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,11 +19,32 @@ from sweep import naming, results, table
 from sweep.config import Config, fill, placeholders, read_config
 from sweep.digest import Memo, digest_data, digest_program, find, missing_program
 from sweep.errors import SweepError
+from sweep.naming import Value
 from sweep.results import METRICS, MISSING, PRIVATE, RECORD, Accepted, Verdict
 from sweep.space import Combination, expand
 
 SPLIT = "validation"
 HISTORY = "history.csv"
+
+
+def loud(function):
+    """Have a rule's function end the program when it fails.
+
+    Snakemake takes a rule whose functions raise for one that can't make the file: if the file is there, it
+    would say "Nothing to be done", whatever is stale.
+    """
+
+    @functools.wraps(function)
+    def wrapper(*arguments, **named):
+        try:
+            return function(*arguments, **named)
+        except SweepError as error:
+            raise SystemExit(f"Snakesweep can't plan this study:\n  {error}") from None
+        except Exception:
+            traceback.print_exc()
+            raise SystemExit(f"Snakesweep failed in {function.__qualname__}; please report this.") from None
+
+    return wrapper
 
 
 class Plan:
@@ -134,18 +157,27 @@ class Plan:
                 new[name] = value
         return new
 
+    def file_digest(self, pair: str) -> str:
+        """Return the digest of the files that a hyperparameter's value names, as `name=text` says."""
+        if pair not in self.known["files"]:  # an undeclared point's
+            name, _, text = pair.partition("=")
+            self.known["files"][pair] = self._digest_value(name, naming.from_text(text), Memo(Path()))
+        return self.known["files"][pair]
+
+    def _digest_value(self, name: str, value: Value, memo: Memo) -> str:
+        if value is None:
+            return ""
+        paths = value if isinstance(value, list) else [value]
+        return f"{name}:{digest_data(map(naming.to_word, paths), self.roots, memo, key=name)}"
+
     def _digest_files(self, memo: Memo) -> dict[str, str]:
         """Digest the files that hyperparameters name: `name=text` → digest."""
         digests = {}
         for combination in [*self.combinations, Combination((), (), "", "")]:
             values = dict(zip(combination.names, combination.values, strict=True)) | self.config.fixed
             for name in self.config.files:
-                if values.get(name) is None:
-                    continue
-                pair = naming.to_pair(name, values[name])
-                if pair not in digests:
-                    paths = values[name] if isinstance(values[name], list) else [values[name]]
-                    digests[pair] = digest_data(map(naming.to_word, paths), self.roots, memo, key=name)
+                if name in values and (pair := naming.to_pair(name, values[name])) not in digests:
+                    digests[pair] = self._digest_value(name, values[name], memo)
         return digests
 
     def _check_case(self) -> str | None:
@@ -231,9 +263,14 @@ class Plan:
         results.replace(self.private / "study.jsonl", "".join(self._study_lines()))
 
     def end(self) -> None:
-        """Write `runs.csv` and print where the study stands, well or badly ended."""
+        """Write `runs.csv` and print where the study stands, well or badly ended.
+
+        An incomplete study has no summary and no best combination: those of before are removed.
+        """
         self.accepted = Accepted(self.folder)
-        table.write_runs(self)
+        if not table.write_runs(self):
+            for name in ("summary.csv", "best.json"):
+                (self.folder / name).unlink(missing_ok=True)
         print(table.show(self), file=sys.stderr)
 
     def _study_lines(self) -> Iterator[str]:
@@ -269,10 +306,15 @@ class Plan:
                 counts.update((step, before, now) for part, before, now in verdict.changed if part == "code")
         return json.dumps([[*key, count] for key, count in sorted(counts.items())])
 
+    @loud
     def summary_marker(self, wildcards) -> str:
         """Name the marker that makes `summarize` run again where only its own record knows that it must."""
+        return self.marker(self._summary_is_stale)
+
+    @cached_property
+    def _summary_is_stale(self) -> bool:
         best = results.read_json(self.folder / "best.json")
-        return self.marker(bool(best) and best.get("study") != self.study)
+        return bool(best) and best.get("study") != self.study
 
     # ---- staleness that Snakemake can't see -----------------------------------------------------------
 
@@ -286,9 +328,10 @@ class Plan:
     def _touch_marker(self) -> None:
         """Make the marker newer than every stale result, with another content than last time."""
         path = self.private / "stale"
-        stale = [run for runs in self.stale().values() for run in runs]
+        stale = [self.folder / run / RECORD["train"] for runs in self.stale().values() for run in runs]
+        stale += [self.folder / "summary.csv"] * self._summary_is_stale
         with suppress(OSError):
-            newest = max((os.stat(self.folder / run / RECORD["train"]).st_mtime for run in stale), default=0)
+            newest = max((file.stat().st_mtime for file in stale if file.exists()), default=0)
             if not path.exists() or path.stat().st_mtime <= newest:
                 results.replace(path, f"{time.time_ns()}\n")
 
@@ -368,27 +411,33 @@ class Step:
 
     # Snakemake compares params as a set without their names, so each text begins with its own.
 
+    @loud
     def run(self, wildcards) -> str:
         """Return the run's pairs and seed."""
         return f"run {self._plan.pairs(wildcards.run)}"
 
+    @loud
     def command(self, wildcards) -> str:
         """Return the command, placeholders unfilled."""
         return f"command {self._command}"
 
+    @loud
     def fixed(self, wildcards) -> str:
         """Return the flags that are the same in every run."""
         return f"fixed {self._fixed}"
 
+    @loud
     def code(self, wildcards) -> str:
         """Return the digests of the code: its own for a run whose code was accepted, else those of now."""
         code = self._plan.verdict(wildcards.run)[self._index].code or self._plan.known["code"][self._name]
         return f"code {code}"
 
+    @loud
     def data(self, wildcards) -> str:
         """Return the digests of the data."""
         return f"data {self._data(wildcards.run)}"
 
+    @loud
     def words(self, wildcards, output) -> list[str]:
         """Return the command to run, for `launch`. As it uses `output`, Snakemake does not compare it."""
         plan = self._plan
@@ -401,17 +450,22 @@ class Step:
         }
         return fill(self._words, literal | self._places)
 
+    @loud
     def marker(self, wildcards) -> str:
         """Name the input that makes Snakemake see a stale run that it would take for finished."""
         run = wildcards.run
         plan = self._plan
         newer = False
         if plan.main and plan.verdict(run)[self._index].changed:
-            known = plan.workflow.persistence.params(f"{plan.results}/{run}/{RECORD[self._name]}")
+            from snakemake.io import IOFile
+
+            record = IOFile(f"{plan.results}/{run}/{RECORD[self._name]}")
+            known = plan.workflow.persistence.params(record)
             now = {repr(f"{part} {text}") for part, text in self.made_with(run).items()}
             newer = known is None or now <= set(known)
         return plan.marker(newer)
 
+    @loud
     def model(self, wildcards) -> str:
         """Name the model to evaluate. Its age does not matter where the records say that it was evaluated:
         copying results gives files new times in any order."""

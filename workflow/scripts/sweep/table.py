@@ -44,8 +44,8 @@ def status(train: Verdict, evaluation: Verdict, metrics: dict, attempt: dict) ->
     return "failed" if attempt.get("exit") else "not run"
 
 
-def write_runs(plan) -> None:
-    """Write `runs.csv`: a row per run of the study, whatever became of it."""
+def write_runs(plan) -> bool:
+    """Write `runs.csv`, a row per run of the study, whatever became of it; return whether all are done."""
     rows = []
     names: dict[str, None] = {}
     scores: dict[str, None] = {}
@@ -70,6 +70,7 @@ def write_runs(plan) -> None:
     columns = ["status", "seed", *sorted(names), *labels.values(), "path"]
     results.write_table(plan.folder / "runs.csv", table, columns)
     plan.statuses = {path: s for s, *_, path in rows}
+    return set(plan.statuses.values()) <= {"finished", "diverged"}
 
 
 def show(plan) -> str:
@@ -87,7 +88,7 @@ def show(plan) -> str:
         attempt = results.last_attempt(Path(path))
         lines.append(f"  failed: {path}: {attempt.get('reason', '')}; log: {path}/{attempt.get('log', '')}")
     summary = plan.folder / "summary.csv"
-    if set(tally) <= {"finished", "diverged"} and summary.exists():
+    if summary.exists():
         lines += ["", *best_rows(summary, plan.config.metric), "", f"All combinations: {summary}"]
     return "\n".join(lines)
 
