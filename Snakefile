@@ -32,7 +32,7 @@ rule all:
 rule train:
     """Train one combination with one seed, in a process of its own."""
     input:
-        plan.train.marker,
+        *plan.train.inputs,
     output:
         **plan.train.outputs,
     conda:
@@ -41,22 +41,19 @@ rule train:
     resources:
         gpu=plan.gpus,
     params:
-        run=plan.train.run,
         command=plan.train.command,
         fixed=plan.train.fixed,
         code=plan.train.code,
         data=plan.train.data,
-        words=plan.train.words,
+        arguments=plan.train.arguments,
     shell:
-        "exec python {plan.launch:q} train {output.record:q} --threads {plan.threads} --made-with"
-        " {params.run:q} {params.command:q} {params.fixed:q} {params.code:q} {params.data:q}"
-        " -- {params.words:q}"
+        "exec python {plan.launch:q} train {output.record:q} --threads {plan.threads} {params.arguments:q}"
 
 
 rule evaluate:
     """Score one trained model on validation data, in a process of its own."""
     input:
-        plan.evaluate.marker,
+        *plan.evaluate.inputs,
         model=plan.evaluate.model,
     output:
         **plan.evaluate.outputs,
@@ -66,16 +63,13 @@ rule evaluate:
     resources:
         gpu=plan.gpus,
     params:
-        run=plan.evaluate.run,
         command=plan.evaluate.command,
         fixed=plan.evaluate.fixed,
         code=plan.evaluate.code,
         data=plan.evaluate.data,
-        words=plan.evaluate.words,
+        arguments=plan.evaluate.arguments,
     shell:
-        "exec python {plan.launch:q} evaluate {output.record:q} --threads {plan.threads} --made-with"
-        " {params.run:q} {params.command:q} {params.fixed:q} {params.code:q} {params.data:q}"
-        " -- {params.words:q}"
+        "exec python {plan.launch:q} evaluate {output.record:q} --threads {plan.threads} {params.arguments:q}"
 
 
 rule summarize:

@@ -317,7 +317,9 @@ def test_an_executor_cuts_no_wildcard(study):
     study.edit("config.yaml", "seeds: [0, 1]", "seeds: 1")
     arguments = ["--executor", "cluster-generic", "--cluster-generic-submit-cmd", "bash", "--jobs", "2"]
     study.snakemake("--cores", "2", *arguments, "--seconds-between-status-checks", "1")
-    attempts = [json.loads(path.read_text().splitlines()[0]) for path in study.results.rglob("attempts.jsonl")]
+    attempts = [
+        json.loads(path.read_text().splitlines()[0]) for path in study.results.rglob("attempts.jsonl")
+    ]
     assert [attempt["reason"] for attempt in attempts] == ["finished"] * 6
     flags = sorted(json.loads(p.read_text())["flags"][-1] for p in study.results.rglob("model.json"))
     assert flags == sorted(["--y=a,b=2", "--y=50%", "--y=data/x y"] * 2)

@@ -9,6 +9,8 @@ import os
 import time
 from pathlib import Path
 
+import yaml
+
 HEADER = """\
 # Versions of program code that give the same results, declared by `snakemake accept`. Each item is a class of
 # digests that count as equal; every finished run keeps the digest it was made with. Removing an item makes
@@ -35,31 +37,26 @@ def main() -> None:
     print(f"Written to {options.file}. Type the study's command again: it runs nothing for them.")
 
 
-def read(path: Path) -> list[tuple[str, set[str]]]:
-    """Read the classes there are. The file's items are JSON, which is YAML."""
-    if not path.exists():
-        return []
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("- ")]
-    return [(item["step"], set(item["code"])) for item in map(json.loads, (line[2:] for line in lines))]
+def read(path: Path) -> list[dict]:
+    """Read the classes there are: {step, code, changed} each."""
+    return (yaml.safe_load(path.read_text(encoding="utf-8")) or []) if path.exists() else []
 
 
-def merge(classes: list[tuple[str, set[str]]], step: str, codes: set[str]) -> list[tuple[str, set[str]]]:
+def merge(classes: list[dict], step: str, codes: set[str]) -> list[dict]:
     """Add a class, joined with those that it overlaps."""
-    apart = []
-    for other_step, other in classes:
-        if other_step == step and other & codes:
-            codes = codes | other
-        else:
-            apart.append((other_step, other))
-    return [*apart, (step, codes)]
+    joined = [c for c in classes if c["step"] == step and codes & set(c["code"])]
+    if any(codes <= set(c["code"]) for c in joined):
+        return classes
+    code = sorted(codes.union(*(c["code"] for c in joined)))
+    apart = [c for c in classes if c not in joined]
+    return [*apart, {"step": step, "code": code, "changed": time.strftime("%Y-%m-%d")}]
 
 
-def write(path: Path, classes: list[tuple[str, set[str]]]) -> None:
-    """Write the classes, one line each."""
-    today = time.strftime("%Y-%m-%d")
-    lines = [f"- {json.dumps({'step': s, 'code': sorted(c), 'changed': today})}\n" for s, c in classes]
+def write(path: Path, classes: list[dict]) -> None:
+    """Write the classes, one version a line."""
+    text = yaml.safe_dump(classes, sort_keys=False, width=float("inf"))
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(HEADER + "".join(lines), encoding="utf-8")
+    beside.write_text(HEADER + text, encoding="utf-8")
     beside.replace(path)
 
 

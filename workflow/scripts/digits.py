@@ -7,6 +7,7 @@ import numpy as np
 IMAGE_SHAPE = (8, 8)
 DARKEST = 16  # pixels are integers from 0 to this
 CLASSES = 10
+FEWEST = 5  # images, for a split of each kind
 # Each split's share of the shuffled images, from and to, in tenths.
 SPLITS = {"train": (0, 6), "validation": (6, 8), "test": (8, 10)}
 
@@ -63,20 +64,21 @@ def score(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
 def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Read and check the two arrays."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             images, labels = file["images"], file["labels"]
     except OSError:
         raise
     except Exception:  # a damaged or foreign file can raise almost anything
         raise BadData(f"'{path}' is no .npz file with the arrays 'images' and 'labels'") from None
-    count = len(labels) if labels.ndim == 1 else 0
-    for name, array, shape, largest in (
-        ("images", images, (count, *IMAGE_SHAPE), DARKEST),
-        ("labels", labels, (count,), CLASSES - 1),
-    ):
-        if array.dtype != np.uint8 or array.shape != shape or count < 5 or array.max() > largest:
-            raise BadData(
-                f"'{path}': '{name}' is {array.dtype} {array.shape}, but must be uint8 "
-                f"{('n', *shape[1:])}, n at least 5, with values from 0 to {largest}".replace("'n'", "n")
-            )
+    _check(path, "images", images, (*images.shape[:1], *IMAGE_SHAPE), DARKEST)
+    _check(path, "labels", labels, images.shape[:1], CLASSES - 1)
     return images, labels
+
+
+def _check(path: Path, name: str, array: np.ndarray, shape: tuple[int, ...], largest: int) -> None:
+    if array.dtype != np.uint8 or array.shape != shape:
+        raise BadData(f"'{path}': '{name}' must be uint8 {shape}, but is {array.dtype} {array.shape}")
+    if len(array) < FEWEST:
+        raise BadData(f"'{path}': '{name}' holds {len(array)}, but three splits need {FEWEST}")
+    if array.max() > largest:
+        raise BadData(f"'{path}': '{name}' must be from 0 to {largest}, but {array.max()} is among them")

@@ -18,7 +18,7 @@ def main() -> None:
     """Read every run's metrics and write the two files."""
     options = parse()
     combinations = read_study(options.runs, options.results)
-    names = sorted({name for c in combinations for name in c["metrics"]})
+    names = sorted({name for c in combinations for metrics in c["metrics"] for name in metrics})
     if options.metric not in names:
         sys.exit(
             f"select.metric: '{options.metric}' is in no run's metrics; there are: {', '.join(names)}. "
@@ -49,22 +49,21 @@ def parse() -> argparse.Namespace:
 
 
 def read_study(path: Path, results: Path) -> list[dict]:
-    """Read the combinations, and for each metric its values over the runs (None where it is not finite).
+    """Read the combinations, with the metrics of each run (None where one is not finite).
 
     Leaves with a message if a run's evaluation is of another model than the one that is there.
     """
     combinations = []
     for line in path.read_text(encoding="utf-8").splitlines():
         combination = json.loads(line)
-        metrics: dict[str, list] = {}
+        metrics = []
         for run in combination["runs"]:
             trained, evaluated = (load(results / run / f) for f in ("record.json", "evaluation.json"))
             if any(trained["outputs"].get(n) != d for n, d in evaluated["inputs"].items()):
                 sys.exit(
                     f"{results / run}: was trained again after its evaluation; type the same command again."
                 )
-            for name, value in load(results / run / "metrics.json").items():
-                metrics.setdefault(name, []).append(value)
+            metrics.append(load(results / run / "metrics.json"))
         combinations.append(combination | {"metrics": metrics})
     return combinations
 
@@ -75,45 +74,54 @@ def load(path: Path) -> dict:
 
 
 def rank(combinations: list[dict], metric: str, mode: str) -> None:
-    """Add `mean`, `std` and `rank` to every combination; None where a run has no finite value."""
+    """Add `mean`, `std`, `diverged` (a number of runs) and `rank` to every combination.
+
+    The rank is None where a run diverged, whichever metric shows it, or has no number as its metric.
+    """
     for combination in combinations:
-        values = numbers(combination["metrics"].get(metric, []))
-        whole = len(values) == len(combination["runs"])
-        combination["mean"] = statistics.fmean(values) if whole else None
-        combination["std"] = statistics.stdev(values) if whole and len(values) > 1 else None
+        combination["mean"], combination["std"] = spread(combination, metric)
+        combination["diverged"] = sum(None in metrics.values() for metrics in combination["metrics"])
         combination["rank"] = None
     sign = -1 if mode == "max" else 1
-    judged = [c for c in combinations if c["mean"] is not None]
+    judged = [c for c in combinations if c["mean"] is not None and not c["diverged"]]
     for place, combination in enumerate(sorted(judged, key=lambda c: sign * c["mean"]), start=1):
         combination["rank"] = place
 
 
-def numbers(values: list) -> list[float]:
-    """Keep the finite numbers."""
-    return [v for v in values if isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)]
+def spread(combination: dict, metric: str) -> tuple[float | None, float | None]:
+    """Return a metric's mean over the runs, None unless all have a finite number, and the sample's deviation."""
+    values = [metrics.get(metric) for metrics in combination["metrics"]]
+    if not all(map(is_finite, values)):
+        return None, None
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+
+
+def is_finite(value: object) -> bool:
+    """Say whether a value is a finite number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def write_summary(path: Path, combinations: list[dict], names: list[str], metric: str) -> None:
     """Write one row per combination, best first: rank, hyperparameters, mean and spread of every metric."""
-    hyperparameters = sorted({name for c in combinations for name in c["hyperparameters"]})
-    taken = {"rank", "runs", "diverged", "path", *hyperparameters}
-    label = {name: f"metric.{name}" if {name, f"{name}_std"} & taken else name for name in names}
-    names = [metric, *(name for name in names if name != metric)]
-    columns = ["rank", *hyperparameters]
-    columns += [column for name in names for column in (label[name], f"{label[name]}_std")]
+    own = {"rank", "runs", "diverged", "path"}
+    hyperparameters = {
+        name: f"hyperparameter.{name}" if name in own else name
+        for name in sorted({name for c in combinations for name in c["hyperparameters"]})
+    }
+    taken = own | set(hyperparameters.values()) | {f"{name}_std" for name in names}
+    labels = {
+        name: f"metric.{name}" if name in taken or f"{name}_std" in hyperparameters.values() else name
+        for name in [metric, *(name for name in names if name != metric)]
+    }
+    columns = ["rank", *hyperparameters.values()]
+    columns += [column for label in labels.values() for column in (label, f"{label}_std")]
     rows = []
     for combination in sorted(combinations, key=lambda c: (c["rank"] is None, c["rank"] or 0, c["path"])):
-        row = {"rank": combination["rank"], "runs": len(combination["runs"]), "path": combination["path"]}
-        row |= {name: cell(value) for name, value in combination["hyperparameters"].items()}
-        for name in names:
-            values = numbers(combination["metrics"].get(name, []))
-            if len(values) == len(combination["runs"]):
-                row[label[name]] = statistics.fmean(values)
-                row[f"{label[name]}_std"] = statistics.stdev(values) if len(values) > 1 else None
-        row["diverged"] = sum(
-            any(values[i : i + 1] == [None] for values in combination["metrics"].values())
-            for i in range(len(combination["runs"]))
-        )
+        row = {key: combination[key] for key in ("rank", "diverged", "path")}
+        row["runs"] = len(combination["runs"])
+        row |= {hyperparameters[name]: cell(value) for name, value in combination["hyperparameters"].items()}
+        for name, label in labels.items():
+            row[label], row[f"{label}_std"] = spread(combination, name)
         rows.append(row)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with beside.open("w", newline="", encoding="utf-8") as file:
@@ -129,7 +137,7 @@ def cell(value: object) -> object:
 
 
 def write_best(path: Path, combinations: list[dict], options: argparse.Namespace) -> None:
-    """Write the chosen combination, or null if every one has a diverged run."""
+    """Write the chosen combination, or null if none has a rank."""
     best = min((c for c in combinations if c["rank"]), key=lambda c: c["rank"], default=None)
     keys = ("hyperparameters", "path", "runs", "mean", "std")
     text = {
@@ -140,7 +148,11 @@ def write_best(path: Path, combinations: list[dict], options: argparse.Namespace
         "study": options.study,
     }
     if best is None:
-        print("Every combination has a diverged run, so none is the best.", file=sys.stderr)
+        print(
+            f"Every combination has a run that diverged or has no number as its {options.metric}, "
+            "so none is the best.",
+            file=sys.stderr,
+        )
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_text(json.dumps(text, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     beside.replace(path)

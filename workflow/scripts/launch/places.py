@@ -1,12 +1,9 @@
 """Give a program places for its outputs, and put them where they belong only when they are whole."""
 
-import hashlib
 import json
 import math
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -33,7 +30,8 @@ class Places:
         self._kept: list[str] = []
         folder.mkdir(parents=True, exist_ok=True)
         self._remove_leftovers()
-        self._beside = Path(tempfile.mkdtemp(prefix=self._prefix, dir=folder))
+        self._beside = folder / f"{self._prefix}{os.getpid()}"
+        self._beside.mkdir()
 
     def fill(self, words: Sequence[str]) -> list[str]:
         """Fill the places in a command."""
@@ -54,24 +52,24 @@ class Places:
             _check_there(path, name)
             if kind == "metrics":
                 diverged |= _make_strict(path, name)
-        digests = {name: digest(self._beside / name) for name in self._outputs}
         text = {
             "made_with": self._made_with,
             "inputs": {name: digest(self._folder / name) for name in self._inputs},
-            "outputs": digests,
+            "outputs": {name: digest(self._beside / name) for name in self._outputs},
             "diverged": diverged,
         }
-        new_record = self._beside / "record"
+        new_record = self._beside / ".record"  # no output is called so
         new_record.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
-        _sync(new_record)
+        for path in (new_record, *(self._beside / name for name in self._outputs)):
+            _sync(path)
+        record.unlink(missing_ok=True)  # an old one must not vouch for new outputs
         for name in self._outputs:
-            target = self._folder / name
-            if target.is_dir() and not target.is_symlink():
-                shutil.rmtree(target)
-            _sync(self._beside / name)
-            os.replace(self._beside / name, target)
+            new, target = self._beside / name, self._folder / name
+            if new.is_dir() or target.is_dir():
+                _remove(target)
+            os.replace(new, target)
         os.replace(new_record, record)
-        _sync(self._folder)
+        _sync(self._folder, deep=False)
         return diverged
 
     def clear(self, done: bool) -> None:
@@ -79,8 +77,9 @@ class Places:
         self._remove_leftovers()
         if done:
             for name in self._kept:
-                shutil.rmtree(self._folder / name, ignore_errors=True)
-                self._owner(name).unlink(missing_ok=True)
+                with suppress(OSError):
+                    self._owner(name).unlink(missing_ok=True)
+                    _remove(self._folder / name)
 
     def _place(self, match: re.Match) -> str:
         kind, name = match[1], match[2]
@@ -99,22 +98,30 @@ class Places:
         self._kept.append(name)
         path = self._folder / name
         owner = self._owner(name)
+        ours = "".join(f"{part} {text}\n" for part, text in self._made_with.items())
         try:
-            same = json.loads(owner.read_text(encoding="utf-8")) == self._made_with
+            same = owner.read_text(encoding="utf-8") == ours
         except (OSError, ValueError):
             same = False
         if not same:
-            shutil.rmtree(path, ignore_errors=True)
-            owner.write_text(json.dumps(self._made_with), encoding="utf-8")
+            owner.unlink(missing_ok=True)  # half removed, it is nobody's
+            _remove(path)
         path.mkdir(exist_ok=True)
+        if not same:
+            owner.write_text(ours, encoding="utf-8")
         return path
 
     def _owner(self, name: str) -> Path:
-        return self._folder / f".{name}.made-with.json"
+        return self._folder / f".{name}.made-with"
 
     def _remove_leftovers(self) -> None:
         for path in self._folder.glob(f"{self._prefix}*"):
-            shutil.rmtree(path, ignore_errors=True)
+            try:
+                path.rmdir()  # it is empty if all that was in it is in place
+            except OSError:
+                import shutil
+
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def digest(path: Path) -> str:
@@ -122,12 +129,14 @@ def digest(path: Path) -> str:
 
     Snakemake's own time stamp in a folder does not count.
     """
+    import hashlib  # only once the program has ended: it would start later
+
     if not path.is_dir():
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     whole = hashlib.sha256()
     for file in sorted(p for p in path.rglob("*") if p.is_file() and p.name != ".snakemake_timestamp"):
-        whole.update(f"{file.relative_to(path)}\0{digest(file)}\0".encode())
+        whole.update(os.fsencode(f"{file.relative_to(path)}\0{digest(file)}\0"))
     return whole.hexdigest()
 
 
@@ -145,7 +154,7 @@ def _make_strict(path: Path, name: str) -> bool:
     """Rewrite metrics as strict JSON, null for what is not finite; return whether anything was not."""
     try:
         metrics = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadOutput(f"left with status 0, but {name} is no JSON ({error})") from None
     if not isinstance(metrics, dict) or not metrics:
         raise BadOutput(f'{name} must hold one object with a name for each number, like {{"accuracy": 0.9}}')
@@ -160,11 +169,22 @@ def _make_strict(path: Path, name: str) -> bool:
     return None in metrics.values()
 
 
-def _sync(path: Path) -> None:
-    """Have a file, or the names in a folder, on the disk before anything says that it is there."""
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def _remove(path: Path) -> None:
+    """Remove a file or a whole folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        import shutil
+
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _sync(path: Path, deep: bool = True) -> None:
+    """Have a file, or a folder with all in it, on the disk before anything says that it is there."""
+    for inner in (*path.rglob("*"), path) if deep and path.is_dir() else (path,):
+        with suppress(OSError):
+            descriptor = os.open(inner, os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)

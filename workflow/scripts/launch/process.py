@@ -8,16 +8,14 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import BinaryIO
+from io import BufferedWriter
 
 GRACE = 30.0  # seconds between asking a program to end and ending it
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
 
 
-@dataclass
-class Ended:
+class Ended:  # no dataclass: importing those takes longer than all else here
     """How a program ended.
 
     Attributes:
@@ -26,12 +24,13 @@ class Ended:
         wall: seconds it took.
     """
 
-    status: int
-    reason: str
-    wall: float = 0.0
+    def __init__(self, status: int, reason: str, wall: float = 0.0):
+        self.status = status
+        self.reason = reason
+        self.wall = wall
 
 
-def run(words: Sequence[str], env: Mapping[str, str], log: BinaryIO, grace: float = GRACE) -> Ended:
+def run(words: Sequence[str], env: Mapping[str, str], log: BufferedWriter, grace: float = GRACE) -> Ended:
     """Run a program to its end, its standard output and error going to `log`.
 
     SIGINT, SIGTERM and SIGHUP are passed on to its process group; a second SIGINT, or `grace` seconds, kill it.
@@ -44,7 +43,8 @@ def run(words: Sequence[str], env: Mapping[str, str], log: BinaryIO, grace: floa
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     for number in _PASSED_ON:
-        signal.signal(number, lambda *_: None)
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # under nohup
+            signal.signal(number, lambda *_: None)
     ours = os.getpid()
     try:
         child = subprocess.Popen(
@@ -60,24 +60,36 @@ def run(words: Sequence[str], env: Mapping[str, str], log: BinaryIO, grace: floa
         text = f"{words[0]} can't be started: {error.strerror}"
         log.write(f"{text}\n".encode())
         return Ended(127, text)
-    asked = _watch(child, parent, wake_read, grace)
+    asked = _watch(child.pid, parent, wake_read, grace)
+    # As long as nobody has waited for the program, its number is no other's, and so is its group's.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
-    wall = time.monotonic() - started
-    if child.returncode >= 0:
-        reason = f"exit status {child.returncode}" if child.returncode else "finished"
+    return _ended(child.wait(), asked, time.monotonic() - started)
+
+
+def _ended(code: int, asked: int, wall: float) -> Ended:
+    """Word how a program ended: its exit status or minus a signal, and the signal that it was asked with."""
+    if code < 0:
+        after = f" after {_name(asked)}" if asked not in (0, -code) else ""
+        return Ended(128 - code, f"killed by {_name(-code)}{after}", wall)
+    if asked:
         # A program that saves its work and leaves with 0 when asked to end has not finished.
-        status = child.returncode or (128 + asked if asked else 0)
-        return Ended(status, f"ended by {signal.Signals(asked).name}" if asked else reason, wall)
-    name = signal.Signals(-child.returncode).name
-    return Ended(128 - child.returncode, f"killed by {name}", wall)
+        return Ended(code or 128 + asked, f"ended by {_name(asked)}", wall)
+    return Ended(code, f"exit status {code}" if code else "finished", wall)
 
 
-def _watch(child: subprocess.Popen, parent: int, wake: int, grace: float) -> int:
-    """Wait for the child; return the signal that it was asked to end with, or 0."""
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def _watch(program: int, parent: int, wake: int, grace: float) -> int:
+    """Wait until the program has ended; return the signal that it was asked to end with, or 0."""
     poll = select.poll()
-    child_fd = os.pidfd_open(child.pid)
-    poll.register(child_fd, select.POLLIN)
+    program_fd = os.pidfd_open(program)
+    poll.register(program_fd, select.POLLIN)
     poll.register(wake, select.POLLIN)
     parent_fd = -1
     with suppress(OSError):
@@ -89,21 +101,21 @@ def _watch(child: subprocess.Popen, parent: int, wake: int, grace: float) -> int
     while True:
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
         ready = {fd for fd, _ in poll.poll(timeout)}
-        if child_fd in ready:
-            break
+        if program_fd in ready:
+            return asked
         numbers = [number for number in os.read(wake, 64) if number in _PASSED_ON] if wake in ready else []
         if parent_fd in ready:
             poll.unregister(parent_fd)
             numbers.append(signal.SIGTERM)
-        if not ready or (asked == signal.SIGINT and signal.SIGINT in numbers):
-            numbers = [signal.SIGKILL]  # time is up, or Ctrl-C came a second time
+        if not ready:  # time is up
+            numbers, deadline = [signal.SIGKILL], None
         for number in numbers:
-            asked = asked or number
-            deadline = deadline or time.monotonic() + grace
+            if number == asked == signal.SIGINT:  # Ctrl-C came a second time
+                number, deadline = signal.SIGKILL, None
+            elif not asked:
+                asked, deadline = number, time.monotonic() + grace
             with suppress(ProcessLookupError):
-                os.killpg(child.pid, number)
-    child.wait()
-    return asked
+                os.killpg(program, number)
 
 
 def _die_with(parent: int) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import platform
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -35,7 +34,7 @@ class Attempt:
             "reason": reason,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started)),
             "wall_s": round(ended.wall, 3),
-            "host": platform.node(),
+            "host": os.uname().nodename,
             "log": f"logs/{self.log.name}",
             "command": list(words),
         }

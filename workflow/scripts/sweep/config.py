@@ -3,6 +3,7 @@
 Every complaint names the key, the value and the remedy, and comes before anything runs.
 """
 
+import math
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -132,10 +133,12 @@ def _explain(error, schema: dict) -> list[str]:
     value = repr(error.instance)
     value = value if len(value) < 80 else value[:77] + "…"
     described = error.schema if "description" in error.schema else described
-    about = re.split(r"(?<=[.;:])\s", described.get("description", "see docs/config.md"))[0].rstrip(".;:")
+    about = re.split(r"(?<=[.;])\s", described.get("description", "see docs/config.md"))[0].rstrip(".;")
     example = described.get("examples") or ([described["default"]] if "default" in described else [])
     remedy = f"for example {example[0]!r}" if example else error.message
-    return [f"{where}: {value} is not taken; {about[0].lower()}{about[1:]} ({remedy})"]
+    if not about[1:2].isupper():
+        about = about[0].lower() + about[1:]
+    return [f"{where}: {value} is not taken; {about} ({remedy})"]
 
 
 def _build(document: dict, warnings: list[str]) -> Config:
@@ -207,7 +210,7 @@ def _command(step: str, text: str) -> tuple[str, ...]:
 
 def _leaves(mapping: Mapping, prefix: str = "") -> Iterator[tuple[str, object]]:
     for name, value in mapping.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value:
             yield from _leaves(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
@@ -302,10 +305,9 @@ def _random(section: dict) -> Random:
         if kind == "choice":
             _axes(key, {"choice": arguments}, [])
         else:
-            numbers = all(isinstance(a, int | float) and not isinstance(a, bool) for a in arguments)
-            if len(arguments) != 2 or not numbers or arguments[0] >= arguments[1]:
+            if len(arguments) != 2 or not all(map(_is_finite, arguments)) or arguments[0] >= arguments[1]:
                 raise SweepError(
-                    f"{key}.{kind}: {arguments!r} is no range; write [low, high] with low < high"
+                    f"{key}.{kind}: {arguments!r} is no range; write [low, high], finite, with low < high"
                 )
             if kind == "loguniform" and arguments[0] <= 0:
                 raise SweepError(f"{key}.{kind}: {arguments!r} reaches zero; its low end must be above it")
@@ -315,6 +317,14 @@ def _random(section: dict) -> Random:
     return Random(
         section["n"], section.get("seed", 0), ranges, stratified=section.get("sampler") == "stratified"
     )
+
+
+def _is_finite(value: object) -> bool:
+    """Say whether a value is a number that a float can hold."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 _KINDS = ("uniform", "loguniform", "int", "choice")
@@ -359,6 +369,8 @@ def _check_clashes(
     values = [*fixed.values(), *space.defaults.values()]
     for axes in [*space.grids, *space.zips]:
         values += [value for axis in axes.values() for value in axis]
+    for kind, arguments in space.random.ranges.values() if space.random else ():
+        values += arguments if kind == "choice" else []
     if any(isinstance(value, list) for value in values) and after and not after[0].startswith("-"):
         raise SweepError(
             f"{step}: '{after[0]}' follows {{flags}}, so a list-valued hyperparameter would swallow it; "

@@ -9,8 +9,10 @@ import ast
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +22,7 @@ from sweep.errors import SweepError
 _LENGTH = 12  # hexadecimal digits: 48 bits tell apart the versions of one file
 _SETTLED_NS = 2 * 10**9
 _MANY = 20  # modules listed one by one in a fingerprint
+_INTERPRETER = re.compile(r"python[\d.]*")
 
 
 class Memo:
@@ -32,8 +35,8 @@ class Memo:
         self._path = path
         self._old: dict = {}
         self._new: dict = {}
-        with suppress(OSError, ValueError):
-            self._old = json.loads(path.read_text())
+        with suppress(OSError, ValueError, TypeError):
+            self._old = dict(json.loads(path.read_text()))
 
     def digest(self, path: Path, how) -> str:
         """Return `how(path)`, from the memo where the file is as it was."""
@@ -64,7 +67,8 @@ class Memo:
 def find(name: str, roots: Sequence[Path]) -> Path | None:
     """Find a file or folder: in the working directory first, then beside the Snakefile."""
     for root in roots:
-        if (path := root / name).exists():
+        # os.path: a word may be longer than a file's name can be, which is an error to Path.
+        if os.path.exists(path := root / name):
             return path
     return None
 
@@ -76,12 +80,15 @@ def digest_program(words: Sequence[str], roots: Sequence[Path], memo: Memo) -> s
     import, wherever the import stands. Installed packages do not count.
     """
     digests: dict[str, str] = {}
+    seen: set[Path] = set()
     for path, base in _programs(words, roots):
-        if path.suffix == ".py":
-            for module in sorted(_local_modules(path, [base, *_python_path(roots)], memo)):
-                digests[_label(module, base)] = memo.digest(module, meaning)
-        else:
-            digests[path.name] = memo.digest(path, content)
+        search = [base, *_python_path(roots)]
+        files = _local_modules(path, search, memo) if path.suffix == ".py" else {path}
+        for label, file in sorted((_label(file, search), file) for file in files - seen):
+            while label in digests:  # another file of the same name
+                label += "'"
+            digests[label] = memo.digest(file, meaning if path.suffix == ".py" else content)
+        seen |= files
     shown = " ".join(f"{label}={digest}" for label, digest in digests.items())
     if len(digests) > _MANY:
         first = next(iter(digests))
@@ -118,9 +125,8 @@ def content(path: Path) -> str:
 def meaning(path: Path) -> str:
     """Digest a Python file's syntax tree, or its bytes where it has none."""
     source = path.read_bytes()
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
+    tree = _parse(source)
+    if tree is None:
         return content(path)
     # A program may print its docstrings (argparse descriptions); they count only where __doc__ is used.
     keep_docstrings = b"__doc__" in source
@@ -131,36 +137,53 @@ def meaning(path: Path) -> str:
     return digest.hexdigest()[:_LENGTH]
 
 
-def _parts(node: object, keep_docstrings: bool) -> Iterator[str]:
+def _parse(source: bytes) -> ast.Module | None:
+    """Parse Python source; None where it has no tree. What it warns about is the program's own affair."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+
+class _Mark(str):
+    """A word of the walk itself, unlike a text in the tree."""
+
+
+def _parts(tree: ast.AST, keep_docstrings: bool) -> Iterator[str]:
     """Walk a syntax tree into text that is equal on every Python version.
 
-    Empty fields are skipped, because new versions add fields (`type_params`), and so are those that hold
-    no meaning.
+    Empty fields are skipped, because new versions add fields (`type_params`, `is_lazy`), and so are those
+    that hold no meaning. A list of what is left to do, not recursion: a long sum is a deep tree.
     """
-    if isinstance(node, ast.AST):
-        yield f"({type(node).__name__}"
-        for name in sorted(node._fields):
-            value = getattr(node, name, None)
-            if (
-                value is None
-                and not isinstance(node, ast.Constant)
-                or value == []
-                or name in ("kind", "type_comment")
-            ):
-                continue
-            if name == "body" and not keep_docstrings and _has_docstring(node):
-                value = value[1:]
-            yield name
-            yield from _parts(value, keep_docstrings)
-        yield ")"
-    elif isinstance(node, list):
-        yield "["
-        for item in node:
-            yield from _parts(item, keep_docstrings)
-        yield "]"
-    else:
-        # ascii(): what repr() prints plainly depends on the Unicode tables of the Python version.
-        yield f"{type(node).__name__} {ascii(node)}"
+    waiting: list = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, _Mark):
+            yield node
+        elif isinstance(node, ast.AST):
+            waiting.append(_Mark(")"))
+            for name in sorted(node._fields, reverse=True):
+                value = getattr(node, name, None)
+                if name == "body" and not keep_docstrings and _has_docstring(node):
+                    value = value[1:]
+                if name not in ("kind", "type_comment") and (isinstance(node, ast.Constant) or _says(value)):
+                    waiting += [value, _Mark(name)]
+            yield f"({type(node).__name__}"
+        elif isinstance(node, list):
+            waiting += [_Mark("]"), *reversed(node)]
+            yield "["
+        elif isinstance(node, int):
+            yield f"{type(node).__name__} {node:x}"  # Python refuses to write a huge one with decimal digits
+        else:
+            # ascii(): what repr() prints plainly depends on the Unicode tables of the Python version.
+            yield f"{type(node).__name__} {ascii(node)}"
+
+
+def _says(value: object) -> bool:
+    """Tell a field's value from an absent one. The boolean False says something (`case False`)."""
+    return value is not None and value != [] and not (type(value) is int and value == 0)
 
 
 def _has_docstring(node: ast.AST) -> bool:
@@ -177,18 +200,33 @@ def _has_docstring(node: ast.AST) -> bool:
 def _programs(words: Sequence[str], roots: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
     """Yield the files that a command names, each with the folder its imports are looked for in."""
     for before, word in zip(["", *words], words, strict=False):
-        if before == "-m":
-            module = word.replace(".", "/")
-            for candidate in (f"{module}/__main__.py", f"{module}.py"):
-                if path := find(candidate, roots):
-                    yield path, path.parents[candidate.count("/")]
-                    break
+        if before == "-m" and (module := _run_as_module(word, roots)):
+            yield from module
             continue
-        path = find(word, roots) or find(word.rpartition("=")[2] or word, roots)
-        if path and path.is_file():
+        path = _named(word, roots)
+        if path is None or _INTERPRETER.fullmatch(path.name):
+            continue
+        path = path.absolute()
+        if path.is_file():
             yield path, path.parent
-        elif path and (path / "__main__.py").is_file():
+        elif (path / "__main__.py").is_file():
             yield path / "__main__.py", path
+
+
+def _run_as_module(name: str, roots: Sequence[Path]) -> list[tuple[Path, Path]]:
+    """List the files that `python -m name` runs: the packages on its way and the module itself."""
+    place = name.replace(".", "/")
+    for candidate in (f"{place}/__main__.py", f"{place}.py"):
+        if path := find(candidate, roots):
+            path, depth = path.absolute(), candidate.count("/")
+            packages = [folder / "__init__.py" for folder in path.parents[:depth]]
+            return [(file, path.parents[depth]) for file in [*packages, path] if file.is_file()]
+    return []
+
+
+def _named(word: str, roots: Sequence[Path]) -> Path | None:
+    """Find the file or folder that a command's word names, also as `--option=file`."""
+    return find(word, roots) or find(word.rpartition("=")[2] or word, roots)
 
 
 def _python_path(roots: Sequence[Path]) -> list[Path]:
@@ -216,9 +254,8 @@ def imports(path: Path) -> str:
 
     Relative names keep their leading dots; `from a import b` gives `a.b`, since b may be a module.
     """
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):
+    tree = _parse(path.read_bytes())
+    if tree is None:
         return ""
     names = set()
     for node in ast.walk(tree):
@@ -263,10 +300,12 @@ def _resolve(name: str, importer: Path, search: Sequence[Path]) -> Iterator[Path
             return
 
 
-def _label(module: Path, base: Path) -> str:
-    with suppress(ValueError):
-        return module.relative_to(base).as_posix()
-    return module.name
+def _label(file: Path, search: Sequence[Path]) -> str:
+    """Name a file in a way that is the same on every machine."""
+    for folder in search:
+        if file.is_relative_to(folder):
+            return file.relative_to(folder).as_posix()
+    return file.name
 
 
 def _folder(folder: Path, memo: Memo) -> str:
@@ -283,7 +322,8 @@ def _folder(folder: Path, memo: Memo) -> str:
         for name in sorted(files):
             path = Path(place, name)
             if path.is_file():
-                digest.update(f"{path.relative_to(folder)}\0{memo.digest(path, content)}\0".encode())
+                # fsencode: a file's name need not be valid text.
+                digest.update(os.fsencode(f"{path.relative_to(folder)}\0{memo.digest(path, content)}\0"))
     return digest.hexdigest()[:_LENGTH]
 
 
@@ -295,7 +335,7 @@ def missing_program(words: Sequence[str], roots: Sequence[Path]) -> str | None:
     if not find(words[0], roots) and shutil.which(words[0]) is None:
         return f"there is no program '{words[0]}'; install it, or mend the command"
     for word in words[1:]:
-        if word.endswith((".py", ".R", ".sh", ".jl")) and "{" not in word and not find(word, roots):
+        if word.endswith((".py", ".R", ".sh", ".jl")) and "{" not in word and not _named(word, roots):
             places = " or ".join(str(root) for root in dict.fromkeys(root.absolute() for root in roots))
             return f"there is no file '{word}' in {places}; mend the path"
     return None

@@ -52,7 +52,7 @@ def check_value(value: object) -> str | None:
     if isinstance(value, list):
         for item in value:
             if isinstance(item, list | dict):
-                return f"{value!r} is nested; a value is a scalar or a flat list of scalars"
+                return f"{value!r} is nested; write a single value or a flat list"
             if problem := check_value(item):
                 return problem
             word = to_word(item)
@@ -66,15 +66,18 @@ def check_value(value: object) -> str | None:
         return f"{value!r} is no finite number; use a finite one, or null for 'not set'"
     if isinstance(value, str):
         if "\0" in value:
-            return f"{value!r} holds a NUL character, which no command line can carry"
+            return f"{value!r} holds a NUL character, which no command line can carry; remove it"
         try:
             value.encode()
         except UnicodeEncodeError:
-            return f"{value!r} is no valid Unicode text"
+            return f"{value!r} is no valid Unicode text; write its characters plainly"
         return None
     if value is None or isinstance(value, bool | int | float):
         return None
-    return f"{value!r} ({type(value).__name__}) is no null, boolean, number, text or flat list of these"
+    return (
+        f"{value!r} ({type(value).__name__}) can't be a value; "
+        "write null, a boolean, a number, a text, or a flat list of these"
+    )
 
 
 def to_word(value: Scalar) -> str:
@@ -113,18 +116,13 @@ def from_text(text: str) -> Value:
         items = text.split("+")
         if len(items) == 2 and not items[1]:
             items.pop()
+        if "" in items and items != [""]:
+            raise _wrong(text, text)
         value: Value = [_scalar_from_text(item) for item in items] if items != [""] else []
     else:
         value = _scalar_from_text(text)
-    right = to_text(value)
-    if right != text:
-        message = f"'{text}' is not how a value is written; write '{right}'"
-        if isinstance(value, str) and (number := _respelled(value)):
-            message = (
-                f"'{text}' is not how a number is written; write '{number}', "
-                f"or '{right}' for the text {value!r}"
-            )
-        raise SweepError(message)
+    if to_text(value) != text:
+        raise _wrong(text, value)
     return value
 
 
@@ -194,6 +192,8 @@ def read_pairs(pairs: Iterable[str]) -> dict[str, Value]:
             values[name] = from_text(text)
         except SweepError as error:
             raise SweepError(f"{name}: {error}") from None
+        if problem := check_value(values[name]):
+            raise SweepError(f"{name}: {problem}")
     return values
 
 
@@ -206,13 +206,21 @@ def _scalar_from_text(text: str) -> Scalar:
         data = re.sub(rb"~(..)", lambda m: bytes([int(m[1], 16)]), text.encode(), flags=re.DOTALL)
         value = data.decode()
     except ValueError:
-        value = None
-    if value is None or not text:
         raise SweepError(
             f"'{text}' is not how a value is written: '~' must be followed by two hexadecimal digits "
-            "of a UTF-8 byte"
-        )
+            f"of a UTF-8 byte; write '{to_text(text)}' for the text {text!r}"
+        ) from None
     return value
+
+
+def _wrong(text: str, value: Value) -> SweepError:
+    """Word that a value is not written the one right way, and name that way."""
+    right = to_text(value)
+    if isinstance(value, str) and (number := _respelled(value)):
+        return SweepError(
+            f"'{text}' is not how a number is written; write '{number}', or '{right}' for the text {value!r}"
+        )
+    return SweepError(f"'{text}' is not how a value is written; write '{right}'")
 
 
 def _respelled(text: str) -> str | None:

@@ -1,7 +1,7 @@
 """Plan a study: what the Snakefile asks for, in the order in which it asks."""
 
-import functools
 import hashlib
+import inspect
 import json
 import os
 import shlex
@@ -25,26 +25,28 @@ from sweep.space import Combination, expand
 
 SPLIT = "validation"
 HISTORY = "history.csv"
+STEPS = ("train", "evaluate")
 
 
-def loud(function):
-    """Have a rule's function end the program when it fails.
+def for_rule(method):
+    """Make a method into what a rule may call.
 
     Snakemake takes a rule whose functions raise for one that can't make the file: if the file is there, it
-    would say "Nothing to be done", whatever is stale.
+    would say "Nothing to be done", whatever is stale. So a failure ends the program. And it asks for the
+    signature at every call, three times: kept ready, that is a hundred times faster.
     """
 
-    @functools.wraps(function)
-    def wrapper(*arguments, **named):
+    def function(*arguments, **named):
         try:
-            return function(*arguments, **named)
+            return method(*arguments, **named)
         except SweepError as error:
             raise SystemExit(f"Snakesweep can't plan this study:\n  {error}") from None
         except Exception:
             traceback.print_exc()
-            raise SystemExit(f"Snakesweep failed in {function.__qualname__}; please report this.") from None
+            raise SystemExit(f"Snakesweep failed in {method.__qualname__}; please report this.") from None
 
-    return wrapper
+    function.__signature__ = inspect.signature(method)
+    return function
 
 
 class Plan:
@@ -90,11 +92,17 @@ class Plan:
         self.verdicts: dict[str, tuple[Verdict, Verdict]] = {}
         self.train = Step(self, "train", self.config.train)
         self.evaluate = Step(self, "evaluate", self.config.eval)
+        self.summary_marker = for_rule(self._summary_marker)
         self.select = ["--metric", self.config.metric, "--mode", self.config.mode]
+        self.accepted = Accepted(self.folder)
+        self.marked = set(results.read_list(self.private / "marked.json"))
+        self.copied: set[str] = set()  # evaluated runs whose model looks newer: copying gives any times
         if self.main:
             self._prepare()
         else:
             self.known = json.loads((self.private / "jobs.json").read_text())
+        for step in (self.train, self.evaluate):
+            step.ready()
 
     def _read_config(self, workflow) -> Config:
         named = [Path(str(path)) for path in workflow.overwrite_configfiles]
@@ -132,7 +140,8 @@ class Plan:
             "folded": {c.path: c.pairs for c in self.combinations if naming.FOLD + "=" in c.path},
         }
         memo.save()
-        self.accepted = Accepted(self.folder)
+        for step in (self.train, self.evaluate):
+            step.ready()
         for run in [run for run in self.runs if run in existing]:
             self.verdicts[run] = self.judge(run)
         asked = [run for run in self._targets(sys.argv[1:]) if run not in self.runs]
@@ -202,13 +211,20 @@ class Plan:
         train, record = results.judge(folder, "train", self.train.made_with(run), self.accepted)
         if not train.there:
             return MISSING, MISSING
+        if not record:
+            return train, MISSING
         evaluation, evaluated = results.judge(folder, "evaluate", self.evaluate.made_with(run), self.accepted)
         if evaluation.there and not (folder / METRICS).exists():
             evaluation = MISSING
-        used = (evaluated.get("inputs") or {}).get(self.config.model.rstrip("/"))
-        made = (record.get("outputs") or {}).get(self.config.model.rstrip("/"))
+        model = self.config.model.rstrip("/")
+        used = (evaluated.get("inputs") or {}).get(model)
+        made = (record.get("outputs") or {}).get(model)
         if evaluation.fresh and used != made:
             evaluation = Verdict(True, (("model", str(used), str(made)),))
+        if evaluation.fresh:
+            with suppress(OSError):
+                if (folder / model).stat().st_mtime > (folder / METRICS).stat().st_mtime:
+                    self.copied.add(run)
         return train, evaluation
 
     def verdict(self, run: str) -> tuple[Verdict, Verdict]:
@@ -261,6 +277,7 @@ class Plan:
             results.write_defaults(self.folder, self.omitted)
         results.replace(self.private / "jobs.json", json.dumps(self.known))
         results.replace(self.private / "study.jsonl", "".join(self._study_lines()))
+        results.replace(self.private / "marked.json", json.dumps(sorted(self.marked)))
 
     def end(self) -> None:
         """Write `runs.csv` and print where the study stands, well or badly ended.
@@ -302,12 +319,11 @@ class Plan:
         """List, as JSON, the versions of code that finished runs were made with and that `accept` would take."""
         counts: Counter = Counter()
         for verdicts in self.verdicts.values():
-            for step, verdict in zip(("train", "evaluate"), verdicts, strict=True):
+            for step, verdict in zip(STEPS, verdicts, strict=True):
                 counts.update((step, before, now) for part, before, now in verdict.changed if part == "code")
         return json.dumps([[*key, count] for key, count in sorted(counts.items())])
 
-    @loud
-    def summary_marker(self, wildcards) -> str:
+    def _summary_marker(self, wildcards) -> str:
         """Name the marker that makes `summarize` run again where only its own record knows that it must."""
         return self.marker(self._summary_is_stale)
 
@@ -344,7 +360,7 @@ class Plan:
         """Group the runs that are there but not what the config asks for by what changed."""
         groups = defaultdict(list)
         for run, verdicts in self.verdicts.items():
-            for step, verdict in zip(("train", "evaluate"), verdicts, strict=True):
+            for step, verdict in zip(STEPS, verdicts, strict=True):
                 if verdict.changed:
                     what = "; ".join(results.describe(*change) for change in verdict.changed)
                     groups[f"{step}: {what}"].append(run)
@@ -353,129 +369,137 @@ class Plan:
 
 
 class Step:
-    """What a rule needs to run one step, `train` or `evaluate`, of a run."""
+    """What a rule needs to run one step, `train` or `evaluate`, of a run.
+
+    Snakemake spends a third of a millisecond on every function of every job, so what is the same for all
+    runs is a plain text here, and inputs that hardly any study needs are left out where it doesn't.
+
+    Attributes:
+        outputs: name → path, with the wildcard `run`.
+        model: path of the model, with the wildcard (`evaluate` only).
+        inputs: the marker, where a stale run needs it.
+        command, fixed, code, data: what a result depends on besides its path, each beginning with its own
+            name: Snakemake compares params as a set, without their names.
+        arguments: what `launch` gets. As it uses `output`, Snakemake does not compare it.
+    """
 
     def __init__(self, plan: Plan, name: str, words: tuple[str, ...]):
-        config = plan.config
         self._plan = plan
         self._name = name
-        self._index = ("train", "evaluate").index(name)
-        used = placeholders(words)
-        self._command = shlex.join(words)
-        self._fixed = shlex.join(naming.to_flags(config.fixed.items())) if "flags" in used else ""
+        self._index = STEPS.index(name)
         self._words = [
             str(find(word, plan.roots[1:]) or word) if not Path(word).exists() else word for word in words
         ]
-        model = config.model.rstrip("/")
-        slash = "/" if config.model.endswith("/") else ""
+        used = placeholders(words)
+        model = plan.config.model.rstrip("/")
         if name == "train":
             self._places = {
-                "model": [f"{{write:{model}{slash}}}"],
+                "model": [f"{{write:{plan.config.model}}}"],
                 "history": [f"{{write:{HISTORY}}}"],
                 "state": ["{keep:state}"],
             }
-            names = {"model": model} | ({"history": HISTORY} if "history" in used else {})
+            files = {"model": model} | ({"history": HISTORY} if "history" in used else {})
         else:
             self._places = {
                 "model": [f"{{read:{model}}}"],
                 "metrics": [f"{{metrics:{METRICS}}}"],
                 "split": [SPLIT],
             }
-            names = {"metrics": METRICS}
-        names["record"] = RECORD[name]
-        self.outputs = {key: f"{plan.results}/{{run}}/{file}" for key, file in names.items()}
-        if name == "train" and slash:
+            files = {"metrics": METRICS}
+        files["record"] = RECORD[name]
+        self.outputs = {key: f"{plan.results}/{{run}}/{file}" for key, file in files.items()}
+        if name == "train" and plan.config.model.endswith("/"):
             from snakemake.io import directory
 
             self.outputs["model"] = directory(self.outputs["model"])
+        self._made_with = {
+            "command": shlex.join(words),
+            "fixed": shlex.join(naming.to_flags(plan.config.fixed.items())) if "flags" in used else "",
+        }
+
+    def ready(self) -> None:
+        """Fill in what depends on the plan's digests and verdicts."""
+        plan = self._plan
+        self._made_with |= {"code": plan.known["code"][self._name], "data": plan.known["data"]}
+        self.command, self.fixed, self.code, self.data = (
+            # Braces would be wildcards to Snakemake.
+            f"{part} {text}".replace("{", "<").replace("}", ">")
+            for part, text in self._made_with.items()
+        )
+        if plan.accepted.any:
+            self.code = for_rule(self._code_of)
+        if plan.config.files:
+            self.data = for_rule(self._data_of)
+        self.arguments = for_rule(self._arguments_of)
+        self.inputs = [for_rule(self._marker_of)] if plan.marked or plan.stale() else []
+        self.model = f"{plan.results}/{{run}}/{plan.config.model.rstrip('/')}"
+        if plan.copied:
+            self.model = for_rule(self._model_of)
 
     def made_with(self, run: str) -> dict[str, str]:
         """Return what a result depends on, part by part, as it is now."""
-        return {
-            "run": self._plan.pairs(run),
-            "command": self._command,
-            "fixed": self._fixed,
-            "code": self._plan.known["code"][self._name],
-            "data": self._data(run),
-        }
+        data = self._data(run) if self._plan.config.files else self._made_with["data"]
+        return {"run": self._plan.pairs(run)} | self._made_with | {"data": data}
 
     def _data(self, run: str) -> str:
+        """Return the digests of the data and of the files that a run's hyperparameters name."""
         plan = self._plan
-        parts = [plan.known["data"]]
-        if plan.config.files:
-            pairs = {pair.partition("=")[0]: pair for pair in plan.pairs(run).split("/")}
-            fixed = plan.config.fixed | {n: v for n, v in plan.omitted.items() if n not in pairs}
-            pairs |= {name: naming.to_pair(name, value) for name, value in fixed.items()}
-            parts += [plan.file_digest(pairs[name]) for name in plan.config.files if name in pairs]
-        return " ".join(filter(None, parts))
+        pairs = {pair.partition("=")[0]: pair for pair in plan.pairs(run).split("/")}
+        fixed = plan.config.fixed | {n: v for n, v in plan.omitted.items() if n not in pairs}
+        pairs |= {name: naming.to_pair(name, value) for name, value in fixed.items()}
+        digests = [plan.file_digest(pairs[name]) for name in plan.config.files if name in pairs]
+        return " ".join(filter(None, [plan.known["data"], *digests]))
 
-    # Snakemake compares params as a set without their names, so each text begins with its own.
+    def _code_of(self, wildcards) -> str:
+        # A run whose code was accepted keeps the digests that it was made with.
+        code = self._plan.verdict(wildcards.run)[self._index].code
+        return f"code {code or self._made_with['code']}"
 
-    @loud
-    def run(self, wildcards) -> str:
-        """Return the run's pairs and seed."""
-        return f"run {self._plan.pairs(wildcards.run)}"
-
-    @loud
-    def command(self, wildcards) -> str:
-        """Return the command, placeholders unfilled."""
-        return f"command {self._command}"
-
-    @loud
-    def fixed(self, wildcards) -> str:
-        """Return the flags that are the same in every run."""
-        return f"fixed {self._fixed}"
-
-    @loud
-    def code(self, wildcards) -> str:
-        """Return the digests of the code: its own for a run whose code was accepted, else those of now."""
-        code = self._plan.verdict(wildcards.run)[self._index].code or self._plan.known["code"][self._name]
-        return f"code {code}"
-
-    @loud
-    def data(self, wildcards) -> str:
-        """Return the digests of the data."""
+    def _data_of(self, wildcards) -> str:
         return f"data {self._data(wildcards.run)}"
 
-    @loud
-    def words(self, wildcards, output) -> list[str]:
-        """Return the command to run, for `launch`. As it uses `output`, Snakemake does not compare it."""
+    def _arguments_of(self, wildcards, output) -> list[str]:
         plan = self._plan
         *pairs, seed = plan.pairs(wildcards.run).split("/")
         values = plan.omitted | naming.read_pairs(pairs) | plan.config.fixed
-        data = [str(find(name, plan.roots) or name) for name in plan.config.data]
-        texts = {"flags": naming.to_flags(values.items()), "seed": [seed.removeprefix("seed=")], "data": data}
-        literal = {
-            key: [w.replace("{", "{{").replace("}", "}}") for w in words] for key, words in texts.items()
+        texts = {
+            "flags": naming.to_flags(values.items()),
+            "seed": [seed.removeprefix("seed=")],
+            "data": [str(find(name, plan.roots) or name) for name in plan.config.data],
         }
-        return fill(self._words, literal | self._places)
+        # `launch` has places of its own to fill, so braces in a user's text are doubled.
+        literal = {
+            key: [word.replace("{", "{{").replace("}", "}}") for word in words]
+            for key, words in texts.items()
+        }
+        made_with = [f"{part} {text}" for part, text in self.made_with(wildcards.run).items()]
+        return ["--made-with", *made_with, "--", *fill(self._words, literal | self._places)]
 
-    @loud
-    def marker(self, wildcards) -> str:
-        """Name the input that makes Snakemake see a stale run that it would take for finished."""
-        run = wildcards.run
-        plan = self._plan
+    def _marker_of(self, wildcards):
+        """Make Snakemake see a stale run that it would take for finished."""
+        run, plan = wildcards.run, self._plan
+        key = f"{self._name} {run}"
         newer = False
         if plan.main and plan.verdict(run)[self._index].changed:
             from snakemake.io import IOFile
 
             record = IOFile(f"{plan.results}/{run}/{RECORD[self._name]}")
             known = plan.workflow.persistence.params(record)
-            now = {repr(f"{part} {text}") for part, text in self.made_with(run).items()}
-            newer = known is None or now <= set(known)
-        return plan.marker(newer)
+            newer = known is None or set(map(repr, self._compared(wildcards))) <= set(known)
+        if newer:
+            plan.marked.add(key)
+        # A run made again because of the marker has it among its inputs for good: to take it away would be
+        # a change of inputs to Snakemake.
+        return plan.marker(newer) if key in plan.marked else []
 
-    @loud
-    def model(self, wildcards) -> str:
-        """Name the model to evaluate. Its age does not matter where the records say that it was evaluated:
-        copying results gives files new times in any order."""
+    def _compared(self, wildcards) -> list[str]:
+        params = (self.command, self.fixed, self.code, self.data)
+        return [param(wildcards) if callable(param) else param for param in params]
+
+    def _model_of(self, wildcards):
+        """Name the model to evaluate; its age does not matter where the records say that it was evaluated."""
         from snakemake.io import ancient
 
         plan = self._plan
-        folder = plan.folder / wildcards.run
         path = f"{plan.results}/{wildcards.run}/{plan.config.model.rstrip('/')}"
-        if all(verdict.fresh for verdict in plan.verdict(wildcards.run)):
-            with suppress(OSError):
-                if os.stat(path).st_mtime > os.stat(folder / METRICS).st_mtime:
-                    return ancient(path)
-        return path
+        return ancient(path) if wildcards.run in plan.copied else path

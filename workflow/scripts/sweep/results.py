@@ -7,6 +7,8 @@ what the run was made with, part by part, so nothing here depends on Snakemake's
 import csv
 import json
 import os
+import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -65,6 +67,11 @@ class Accepted:
         except (OSError, yaml.YAMLError, TypeError, KeyError) as error:
             raise SweepError(f"{path}: can't be read ({error}); mend it, or remove it") from None
 
+    @property
+    def any(self) -> bool:
+        """Whether anything was accepted."""
+        return bool(self._classes)
+
     def equal(self, step: str, one: str, other: str) -> bool:
         """Say whether two versions of a step's code count as equal."""
         return one == other or any(step == s and {one, other} <= codes for s, codes in self._classes)
@@ -79,7 +86,7 @@ def judge(folder: Path, step: str, now: MadeWith, accepted: Accepted) -> tuple[V
     try:
         with open(folder / RECORD[step], encoding="utf-8") as file:
             record = json.load(file)
-        before = record["made_with"]
+        before = dict(record["made_with"])
     except FileNotFoundError:
         return MISSING, {}
     except (OSError, ValueError, KeyError, TypeError):
@@ -98,7 +105,7 @@ def judge(folder: Path, step: str, now: MadeWith, accepted: Accepted) -> tuple[V
 
 def describe(part: str, before: str, now: str) -> str:
     """Word one change for the user: which file or flag, not two digests."""
-    old, new = (dict(_entries(text)) for text in (before, now))
+    old, new = (_flags(text) if part == "fixed" else dict(_entries(text)) for text in (before, now))
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     if part == "fixed":
         return ", ".join(f"{n} {old.get(n, 'unset')} → {new.get(n, 'unset')}" for n in names)
@@ -108,13 +115,27 @@ def describe(part: str, before: str, now: str) -> str:
         return f"made for {before or 'another run'}"
     if part in ("model", "record"):
         return "evaluated another model" if part == "model" else "its record can't be read"
-    return f"{', '.join(names)} changed"
+    return f"{', '.join(names) or part} changed"
 
 
 def _entries(text: str) -> Iterator[tuple[str, str]]:
     for word in text.split():
-        name, _, value = word.removeprefix("--").partition("=")
-        yield name, value or "set"
+        name, _, digest = word.partition("=")
+        yield name, digest
+
+
+def _flags(text: str) -> dict[str, str]:
+    """Read flags back, as they were written for a record: name → value, on or off."""
+    flags: dict[str, list[str]] = {}
+    items: list[str] = []
+    for word in shlex.split(text):
+        if not word.startswith("--"):  # a list's next item
+            items.append(word)
+            continue
+        name, equals, value = word[2:].partition("=")
+        off = ["off"] if name.startswith("no-") else []
+        items = flags[name.removeprefix("no-")] = [value] if equals else off
+    return {name: " ".join(items) if items else "on" for name, items in flags.items()}
 
 
 def existing_runs(results: Path) -> Iterator[str]:
@@ -155,9 +176,27 @@ def write_defaults(results: Path, defaults: Mapping[str, Value]) -> None:
         "# What a path in this folder means where it does not name a hyperparameter. Written when a default\n"
         "# was first declared; editing it would give finished runs another meaning.\n"
     )
-    # JSON is YAML: every value reads back with its type, on every version of YAML.
-    text += "".join(f"{json.dumps(name)}: {json.dumps(value)}\n" for name, value in sorted(defaults.items()))
+    text += "".join(f"{json.dumps(name)}: {_to_yaml(value)}\n" for name, value in sorted(defaults.items()))
     replace(results / "defaults.yaml", text)
+
+
+def _to_yaml(value: Value) -> str:
+    """Write a value so that it reads back with its type, on every version of YAML.
+
+    That is JSON, but for three things: YAML 1.1 takes a float without a point for a text, knows no surrogate
+    pairs, and no plain DEL.
+    """
+    if isinstance(value, list):
+        return f"[{', '.join(map(_to_yaml, value))}]"
+    text = json.dumps(value)
+    if isinstance(value, float):
+        return text if "." in text else text.replace("e", ".0e")
+    text = re.sub(
+        r"\\ud([89ab][0-9a-f]{2})\\ud([c-f][0-9a-f]{2})",
+        lambda m: f"\\U{0x10000 + ((int(m[1], 16) - 0x800) << 10) + int(m[2], 16) - 0xC00:08x}",
+        text,
+    )
+    return text.replace("\x7f", "\\x7f")
 
 
 def replace(path: Path, text: str) -> None:
@@ -175,6 +214,15 @@ def read_json(path: Path) -> dict:
         if isinstance(value, dict):
             return value
     return {}
+
+
+def read_list(path: Path) -> list[str]:
+    """Read a JSON list; an empty one where there is none to read."""
+    with suppress(OSError, ValueError):
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(value, list):
+            return value
+    return []
 
 
 def last_attempt(folder: Path) -> dict:

@@ -71,7 +71,7 @@ def expand(space: Space, omitted: dict[str, Value]) -> tuple[list[Combination], 
     used = [False] * len(rules)
     known: set[str] = set()
     combinations: dict[str, Combination] = {}
-    repeated: list[str] = []
+    repeated: dict[str, None] = {}
     for block in _blocks(space):
         names = tuple(sorted(name for axis in block for name in axis[0].names))
         known.update(names)
@@ -79,7 +79,7 @@ def expand(space: Space, omitted: dict[str, Value]) -> tuple[list[Combination], 
             if rules and _excluded(combination, rules, used):
                 continue
             if combination.pairs in combinations:
-                repeated.append(combination.pairs)
+                repeated[combination.pairs] = None
             else:
                 combinations[combination.pairs] = combination
     for (number, rule), hit in zip(rules, used, strict=True):
@@ -97,10 +97,10 @@ def expand(space: Space, omitted: dict[str, Value]) -> tuple[list[Combination], 
     _check_paths(combinations)
     notes = []
     if repeated:
-        count = len(repeated)
+        count, one = len(repeated), next(iter(repeated))
         notes.append(
             f"{count} combination{'s are' if count > 1 else ' is'} asked for more than once and run "
-            f"once (for one: {repeated[0] or 'all defaults'})"
+            f"once (for one: {one or 'all defaults'})"
         )
     return list(combinations.values()), notes
 
@@ -153,12 +153,12 @@ def _exclude_rule(number: int, rule: dict[str, Value]) -> tuple[int, dict[str, s
 
 
 def _excluded(combination: Combination, rules: list, used: list[bool]) -> bool:
-    texts = dict(zip(combination.names, combination.values, strict=True))
+    values = dict(zip(combination.names, combination.values, strict=True))
+    hit = False
     for index, (_, rule) in enumerate(rules):
-        if all(name in texts and naming.to_text(texts[name]) == text for name, text in rule.items()):
-            used[index] = True
-            return True
-    return False
+        if all(name in values and naming.to_text(values[name]) == text for name, text in rule.items()):
+            used[index] = hit = True  # and go on: two rules may match the same combination
+    return hit
 
 
 def _check_paths(combinations: dict[str, Combination]) -> None:

@@ -13,15 +13,16 @@ import yaml
 from sweep.errors import SweepError
 
 _FLOAT = re.compile(
-    r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+]?\d+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+    r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+]?\d+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", re.ASCII
 )
-_INT = re.compile(r"[-+]?(0|[1-9][\d_]*)|0x[0-9a-fA-F_]+|0b[01_]+")
-_ODD_INT = re.compile(r"[-+]?0[0-7_]+|[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?")
-_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([Tt ].*)?")
+_INT = re.compile(r"[-+]?(0|[1-9][\d_]*|0x[0-9a-fA-F][0-9a-fA-F_]*|0b[01][01_]*)", re.ASCII)
+_ODD_INT = re.compile(r"[-+]?0[\d_]+|[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?", re.ASCII)
+_LONG = 1000  # digits; Python itself stops at 4,300
+_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([Tt ].*)?", re.ASCII)
 _BOOLEAN = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
 _NULL = {"", "~", "null", "Null", "NULL"}
 _LOOKS_LIKE_NULL = {"None", "none", "nan", "NaN", "inf", "-inf"}
-_TAG = "tag:yaml.org,2002:"
+_TAGGED = re.compile(r"(?:&\S+\s+)?(!\S*)")
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -36,7 +37,7 @@ def read_yaml(path: Path) -> tuple[object, list[str]]:
         SweepError: the file can't be read, is no YAML, or holds something that would be misread.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         node = yaml.compose(text, Loader=_Loader)
     except OSError as error:
         raise SweepError(
@@ -47,23 +48,29 @@ def read_yaml(path: Path) -> tuple[object, list[str]]:
     except yaml.YAMLError as error:
         where = getattr(error, "problem_mark", None)
         line = f" line {where.line + 1}, column {where.column + 1}:" if where else ""
-        what = getattr(error, "problem", None) or str(error)
+        what = getattr(error, "problem", None) or str(error).partition("\n")[0]
         raise SweepError(f"{path}:{line} no valid YAML: {what}") from None
     if node is None:
         return None, []
-    reader = _Reader(path)
+    reader = _Reader(path, text)
     return reader.build(node, ""), reader.warnings
 
 
 class _Reader:
     """Turns YAML nodes into Python values, keeping track of the key for messages."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, text: str):
         self.path = path
+        self._text = text
         self.warnings: list[str] = []
         self._open: set[int] = set()
 
     def build(self, node: yaml.Node, key: str) -> object:
+        # From the text: a node does not tell a tag that was written from one that PyYAML found by itself.
+        if tag := _TAGGED.match(self._text, node.start_mark.index, node.end_mark.index):
+            raise self._error(
+                node, key, f"the tag {tag[1]} is not taken; write the value plainly, a text in quotes"
+            )
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, key)
         if id(node) in self._open:
@@ -115,9 +122,7 @@ class _Reader:
         return items
 
     def _scalar(self, node: yaml.ScalarNode, key: str) -> object:
-        text, tag = node.value, node.tag.removeprefix(_TAG)
-        if not node.tag.startswith(_TAG) or tag == "binary":
-            raise self._error(node, key, f"the tag {node.tag} is not taken; write the value plainly")
+        text = node.value
         if node.style:
             return text
         if text in _NULL:
@@ -138,6 +143,12 @@ class _Reader:
                 "write the plain number, or quote it if the text is meant",
             )
         if _INT.fullmatch(text):
+            if len(text) > _LONG:
+                raise self._error(
+                    node,
+                    key,
+                    f"'{text[:10]}…' has {len(text)} digits, too many for a number; quote it if the text is meant",
+                )
             return int(text.replace("_", ""), 0)
         if _FLOAT.fullmatch(text):
             return float(re.sub(r"\.(?=inf|nan)", "", text.replace("_", "").lower()))
