@@ -1,0 +1,49 @@
+# Set-up and development only; what a user does with a study is a snakemake target or option.
+.DEFAULT_GOAL := help
+.PHONY: help run test bench bench-plan format lint lock
+
+PYTHON ?= python3
+VENV := .venv
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+help:  ## Show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+run: $(VENV)/run.stamp  ## Install what a study needs and run the one in config.yaml
+	snakemake --cores 4 --resources gpu=2
+
+test: $(VENV)/dev.stamp  ## Install what tests need and pass them
+	pytest -n auto
+
+bench: bench-plan  ## Measure everything that is measured
+
+bench-plan: $(VENV)/run.stamp  ## Measure planning against a hand-written Snakefile
+	python benchmarks/plan.py
+
+format: $(VENV)/dev.stamp  ## Format the code and the generated documentation
+	ruff format .
+	ruff check --fix .
+	snakefmt Snakefile
+	python docs/reference.py
+
+lint: $(VENV)/dev.stamp  ## Check format and style
+	ruff format --check .
+	ruff check .
+	snakefmt --check Snakefile
+	snakemake --lint
+
+lock:  ## Pin the newest versions that envs/*.in allow (needs uv)
+	for name in requirements requirements-dev; do \
+		uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+			--upgrade envs/$$name.in -o envs/$$name.txt; \
+	done
+
+# Installed anew only when the pinned requirements change.
+$(VENV)/run.stamp: envs/requirements.txt
+	test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	touch $@
+
+$(VENV)/dev.stamp: envs/requirements-dev.txt $(VENV)/run.stamp
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	touch $@
