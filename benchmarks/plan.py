@@ -16,8 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = """\
-train: touch {{model}} {{flags}}
-eval: touch {{metrics}} {{model}}
+train: sh -c 'echo > $0' {{model}} {{flags}}
+eval: sh -c 'echo > $0' {{metrics}} {{model}}
 grid:
   a: {values}
   b: {values}
