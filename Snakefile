@@ -10,7 +10,6 @@ from sweep.plan import Plan
 plan = Plan(
     workflow
 )  # reads, checks and expands config.yaml, and says what is there and what is stale
-scripts = f"{workflow.basedir}/workflow/scripts"
 
 
 wildcard_constraints:
@@ -35,6 +34,8 @@ rule train:
         *plan.train.inputs,
     output:
         **plan.train.outputs,
+    log:
+        plan.train.log,
     conda:
         "envs/tensorflow.yaml"
     threads: plan.threads
@@ -45,9 +46,9 @@ rule train:
         fixed=plan.train.fixed,
         code=plan.train.code,
         data=plan.train.data,
-        arguments=plan.train.arguments,
+        launch=plan.train.launch,
     shell:
-        "exec python {plan.launch:q} train {output.record:q} --threads {plan.threads} {params.arguments:q}"
+        "exec python {params.launch:q}"
 
 
 rule evaluate:
@@ -57,6 +58,8 @@ rule evaluate:
         model=plan.evaluate.model,
     output:
         **plan.evaluate.outputs,
+    log:
+        plan.evaluate.log,
     conda:
         "envs/tensorflow.yaml"
     threads: plan.threads
@@ -67,9 +70,9 @@ rule evaluate:
         fixed=plan.evaluate.fixed,
         code=plan.evaluate.code,
         data=plan.evaluate.data,
-        arguments=plan.evaluate.arguments,
+        launch=plan.evaluate.launch,
     shell:
-        "exec python {plan.launch:q} evaluate {output.record:q} --threads {plan.threads} {params.arguments:q}"
+        "exec python {params.launch:q}"
 
 
 rule summarize:
@@ -80,20 +83,28 @@ rule summarize:
     output:
         summary=f"{plan.results}/summary.csv",
         best=f"{plan.results}/best.json",
+    log:
+        f"{plan.results}/logs/summarize.log",
+    conda:
+        "envs/tensorflow.yaml"
     params:
         study=lambda wildcards: plan.study,
-        runs=f"{plan.results}/.sweep/study.jsonl",
+        program=plan.summarize,
     shell:
-        "exec python {scripts:q}/summarize.py --runs {params.runs:q} --results {plan.results:q}"
-        " --study {params.study:q} {plan.select:q} --summary {output.summary:q} --best {output.best:q}"
+        "exec python {params.program:q} --study {params.study:q} --summary {output.summary:q} --best {output.best:q}"
+        " 2> >(tee {log:q} >&2)"
 
 
 rule accept:
     """Declare that the code as it now is gives the results that are there (`snakemake accept`)."""
+    log:
+        f"{plan.results}/logs/accept.log",
+    conda:
+        "envs/tensorflow.yaml"
     params:
-        versions=lambda wildcards: plan.unaccepted,
+        program=plan.accept,
     shell:
-        "exec python {scripts:q}/accept.py {plan.results:q}/accepted.yaml {params.versions:q}"
+        "exec python {params.program:q} > >(tee {log:q}) 2>&1"
 
 
 onstart:

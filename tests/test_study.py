@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -277,6 +278,7 @@ def test_one_failed_run_stops_no_other(study):
     assert sorted(path.name for path in (study.results / "x=2/y=sgd/seed=0/logs").iterdir()) == [
         "train.1.log",
         "train.2.log",
+        "train.log",
     ]
 
 
@@ -289,6 +291,14 @@ def test_diverged_run_is_a_result_and_never_the_best(study):
     assert sorted(row["status"] for row in study.table()) == ["diverged"] * 4 + ["finished"] * 4
     assert study.json("best.json")["best"]["hyperparameters"]["x"] == 1
     assert study.snakemake().jobs == (0, 0)
+
+
+def test_columns_of_one_name_are_told_apart(study):
+    study.edit("config.yaml", "  y: [adam, sgd]", "  path: [a]\n  loss: [b]")
+    study.snakemake()
+    row = study.table()[0]
+    assert (row["hyperparameter.path"], row["loss"], row["metric.loss"]) == ("a", "b", "0.5")
+    assert row["path"] == "results/loss=b/path=a/x=1/seed=0"
 
 
 def test_unknown_metric_names_those_there_are(study):
@@ -346,8 +356,13 @@ def start(study: Study, *arguments: str) -> subprocess.Popen:
 
 def programs(study: Study) -> list[int]:
     """List the programs of a study that are alive."""
-    stats = [Path("/proc", path.name.removeprefix("pid-"), "stat") for path in study.folder.glob("pid-*")]
-    return [int(stat.parent.name) for stat in stats if stat.exists() and stat.read_text().split()[2] != "Z"]
+    alive = []
+    for path in study.folder.glob("pid-*"):
+        pid = int(path.name.removeprefix("pid-"))
+        with suppress(OSError):  # it may end while we look
+            if Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
+                alive.append(pid)
+    return alive
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda n: n.name)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from processes import PROMISE, ended, run_words, wait_for
@@ -173,6 +174,17 @@ def test_second_termination_is_passed_on_and_does_not_kill(family):
         process.terminate()
         assert wait_for((family.folder / "SIGTERM").exists)
         (family.folder / "SIGTERM").unlink()
+    assert process.poll() is None
+
+
+def test_ctrl_c_is_not_followed_by_a_termination(family):
+    """Ctrl-C comes from the terminal, then from snakemake as SIGTERM: a program that saves goes on saving."""
+    process = family.start_run(sys.executable, "-c", DEAF, "SIGINT", grace=600)
+    assert ready(family, "program")
+    process.send_signal(signal.SIGINT)
+    assert wait_for((family.folder / "SIGINT").exists)
+    process.terminate()  # DEAF would die of it
+    time.sleep(0.5)
     assert process.poll() is None
 
 

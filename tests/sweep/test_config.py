@@ -663,3 +663,16 @@ def test_examples_of_the_schema_are_valid(tmp_path, key):
         path = tmp_path / "config.yaml"
         path.write_text("\n".join(f"{k}: {v!r}" for k, v in document.items()))
         assert expand(read_config(path, {}).space, {})[0]
+
+
+@pytest.mark.parametrize("name", ["record.json", "logs/", "state", "metrics.json"])
+def test_model_named_like_a_file_of_ours_is_refused(tmp_path, name):
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        f"train: python t.py {{flags}} {{model}}\neval: python e.py {{model}} {{metrics}}\nmodel: {name}\n"
+        "grid: {x: [1]}\nseeds: 1\n"
+    )
+    with pytest.raises(
+        SweepError, match=f"model: '{name.rstrip('/')}' is what the workflow calls a file of its own"
+    ):
+        read_config(path, {})

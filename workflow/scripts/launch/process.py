@@ -112,8 +112,11 @@ def _watch(program: int, parent: int, wake: int, grace: float) -> int:
         for number in numbers:
             if number == asked == signal.SIGINT:  # Ctrl-C came a second time
                 number, deadline = signal.SIGKILL, None
-            elif not asked:
-                asked, deadline = number, time.monotonic() + grace
+            elif number != signal.SIGKILL:
+                if asked not in (0, number):  # Ctrl-C comes from the terminal, then from snakemake as SIGTERM
+                    continue
+                if not asked:
+                    asked, deadline = number, time.monotonic() + grace
             with suppress(ProcessLookupError):
                 os.killpg(program, number)
 

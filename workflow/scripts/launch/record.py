@@ -24,6 +24,14 @@ class Attempt:
             default=0,
         )
         self.log = logs / f"{step}.{self.number}.log"
+        self._point_to_log(logs / f"{step}.log")
+
+    def _point_to_log(self, link: Path) -> None:
+        """Let a name that never changes lead to the last attempt's log."""
+        beside = link.with_name(f".{link.name}.{os.getpid()}")
+        with suppress(OSError):
+            beside.symlink_to(self.log.name)
+            beside.replace(link)
 
     def write(self, ended: Ended, reason: str, words: Sequence[str]) -> None:
         """Add the attempt's line: one write, so that a reader never sees half of it."""

@@ -22,6 +22,8 @@ PLACEHOLDERS = {
     "train": ("flags", "seed", "data", "model", "history", "state"),
     "eval": ("flags", "seed", "data", "model", "split", "metrics"),
 }
+# Names of what else lies in a run's folder.
+TAKEN = ("record.json", "evaluation.json", "metrics.json", "history.csv", "attempts.jsonl", "logs", "state")
 NEEDED = {"train": ("flags", "model"), "eval": ("model", "metrics")}
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)\}|[{}]")
 
@@ -166,6 +168,11 @@ def _build(document: dict, warnings: list[str]) -> Config:
             )
     if "seed" not in placeholders(commands["train"]) and _seeds(document["seeds"]) != (0,):
         warnings.append("train: has no {seed}, so the replicates differ only by chance; add --seed {seed}")
+    model = (document.get("model") or "model.keras").rstrip("/")
+    if model in TAKEN:
+        raise SweepError(
+            f"model: '{model}' is what the workflow calls a file of its own; choose another name"
+        )
     select = document.get("select") or {}
     return Config(
         train=commands["train"],

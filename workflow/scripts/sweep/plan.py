@@ -59,7 +59,8 @@ class Plan:
         results: the results folder, as text.
         threads: CPU threads of a run.
         gpus: GPUs of a run.
-        launch: the folder of the launch program.
+        scripts: the folder of the programs.
+        summarize, accept: the programs of these rules, and what they get.
         train, evaluate: what the two rules need.
         select: the options of `summarize`.
     """
@@ -87,13 +88,15 @@ class Plan:
         self.private = self.folder / PRIVATE
         self.threads = self.config.threads
         self.gpus = self.config.gpus_per_run
-        self.launch = str(home / "workflow" / "scripts" / "launch")
+        self.scripts = home / "workflow" / "scripts"
         self.omitted = results.read_defaults(self.folder)
         self.verdicts: dict[str, tuple[Verdict, Verdict]] = {}
         self.train = Step(self, "train", self.config.train)
         self.evaluate = Step(self, "evaluate", self.config.eval)
         self.summary_marker = for_rule(self._summary_marker)
         self.select = ["--metric", self.config.metric, "--mode", self.config.mode]
+        self.summarize = for_rule(self._summarize)
+        self.accept = for_rule(self._accept)
         self.accepted = Accepted(self.folder)
         self.marked = set(results.read_list(self.private / "marked.json"))
         self.copied: set[str] = set()  # evaluated runs whose model looks newer: copying gives any times
@@ -323,6 +326,15 @@ class Plan:
                 counts.update((step, before, now) for part, before, now in verdict.changed if part == "code")
         return json.dumps([[*key, count] for key, count in sorted(counts.items())])
 
+    # Programs' places and what a rule's identity must not hold: functions that use `output` are not compared.
+
+    def _summarize(self, wildcards, output) -> list[str]:
+        runs = str(self.private / "study.jsonl")
+        return [str(self.scripts / "summarize.py"), "--runs", runs, "--results", self.results, *self.select]
+
+    def _accept(self, wildcards, output) -> list[str]:
+        return [str(self.scripts / "accept.py"), f"{self.results}/accepted.yaml", self.unaccepted]
+
     def _summary_marker(self, wildcards) -> str:
         """Name the marker that makes `summarize` run again where only its own record knows that it must."""
         return self.marker(self._summary_is_stale)
@@ -380,7 +392,8 @@ class Step:
         inputs: the marker, where a stale run needs it.
         command, fixed, code, data: what a result depends on besides its path, each beginning with its own
             name: Snakemake compares params as a set, without their names.
-        arguments: what `launch` gets. As it uses `output`, Snakemake does not compare it.
+        log: the log of the last attempt.
+        launch: `launch` and what it gets. As it uses `output`, Snakemake does not compare it.
     """
 
     def __init__(self, plan: Plan, name: str, words: tuple[str, ...]):
@@ -388,7 +401,7 @@ class Step:
         self._name = name
         self._index = STEPS.index(name)
         self._words = [
-            str(find(word, plan.roots[1:]) or word) if not Path(word).exists() else word for word in words
+            str(find(word, plan.roots[1:]) or word) if not os.path.exists(word) else word for word in words
         ]
         used = placeholders(words)
         model = plan.config.model.rstrip("/")
@@ -408,6 +421,7 @@ class Step:
             files = {"metrics": METRICS}
         files["record"] = RECORD[name]
         self.outputs = {key: f"{plan.results}/{{run}}/{file}" for key, file in files.items()}
+        self.log = f"{plan.results}/{{run}}/logs/{name}.log"
         if name == "train" and plan.config.model.endswith("/"):
             from snakemake.io import directory
 
@@ -430,7 +444,7 @@ class Step:
             self.code = for_rule(self._code_of)
         if plan.config.files:
             self.data = for_rule(self._data_of)
-        self.arguments = for_rule(self._arguments_of)
+        self.launch = for_rule(self._launch_of)
         self.inputs = [for_rule(self._marker_of)] if plan.marked or plan.stale() else []
         self.model = f"{plan.results}/{{run}}/{plan.config.model.rstrip('/')}"
         if plan.copied:
@@ -458,7 +472,7 @@ class Step:
     def _data_of(self, wildcards) -> str:
         return f"data {self._data(wildcards.run)}"
 
-    def _arguments_of(self, wildcards, output) -> list[str]:
+    def _launch_of(self, wildcards, output) -> list[str]:
         plan = self._plan
         *pairs, seed = plan.pairs(wildcards.run).split("/")
         values = plan.omitted | naming.read_pairs(pairs) | plan.config.fixed
@@ -473,7 +487,16 @@ class Step:
             for key, words in texts.items()
         }
         made_with = [f"{part} {text}" for part, text in self.made_with(wildcards.run).items()]
-        return ["--made-with", *made_with, "--", *fill(self._words, literal | self._places)]
+        return [
+            str(plan.scripts / "launch"),
+            self._name,
+            f"{plan.results}/{wildcards.run}/{RECORD[self._name]}",
+            f"--threads={plan.threads}",
+            "--made-with",
+            *made_with,
+            "--",
+            *fill(self._words, literal | self._places),
+        ]
 
     def _marker_of(self, wildcards):
         """Make Snakemake see a stale run that it would take for finished."""

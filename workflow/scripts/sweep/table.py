@@ -59,15 +59,22 @@ def write_runs(plan) -> bool:
         names |= dict.fromkeys(combination.names)
         scores |= dict.fromkeys(metrics)
         rows.append((status(*verdicts, metrics, attempt), seed, values, metrics, f"{plan.results}/{run}"))
-    # A metric may be called like a hyperparameter.
-    labels = {
-        s: s if s not in names and s not in ("status", "seed", "path") else f"metric.{s}" for s in scores
-    }
+    # A hyperparameter may be called like a column of ours, a metric like either.
+    ours = ("status", "seed", "path")
+    columns_of = {n: f"hyperparameter.{n}" if n in ours else n for n in sorted(names)}
+    taken = {*ours, *columns_of.values()}
+    labels = {n: f"metric.{n}" if n in taken else n for n in scores}
     table = [
-        {"status": s, "seed": seed, **values, **{labels[n]: m for n, m in metrics.items()}, "path": path}
+        {
+            "status": s,
+            "seed": seed,
+            "path": path,
+            **{columns_of[n]: v for n, v in values.items()},
+            **{labels[n]: m for n, m in metrics.items()},
+        }
         for s, seed, values, metrics, path in rows
     ]
-    columns = ["status", "seed", *sorted(names), *labels.values(), "path"]
+    columns = ["status", "seed", *columns_of.values(), *labels.values(), "path"]
     results.write_table(plan.folder / "runs.csv", table, columns)
     plan.statuses = {path: s for s, *_, path in rows}
     return set(plan.statuses.values()) <= {"finished", "diverged"}
