@@ -261,3 +261,21 @@ def test_a_run_copied_over_another_is_seen(finished):
     shutil.copytree(one, other)
     shutil.rmtree(finished.folder / ".snakemake")
     assert finished.snakemake().jobs == (1, 1)
+
+
+def test_marker_between_training_and_evaluation_hides_nothing(finished):
+    """The marker that shows a stale run to Snakemake must be newer than its evaluation, not its training alone."""
+    shutil.rmtree(finished.folder / ".snakemake")
+    now = 10**9
+    for name, age in {
+        "model.json": 300,
+        "history.csv": 300,
+        "record.json": 300,
+        "metrics.json": 100,
+        "evaluation.json": 100,
+    }.items():
+        for path in finished.results.rglob(name):
+            os.utime(path, (now - age, now - age))
+    os.utime(finished.results / ".sweep/stale", (now - 200, now - 200))
+    finished.edit("eval.py", "1 / (1 + x)", "2 / (1 + x)")
+    assert finished.snakemake("-n").jobs == (0, 8)

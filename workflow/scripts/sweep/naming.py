@@ -169,12 +169,6 @@ def run_path(combination_path: str, seed: int) -> str:
     return f"{combination_path}/seed={seed}" if combination_path else f"seed={seed}"
 
 
-def split_run(run: str) -> tuple[list[str], int]:
-    """Split a run's path into its pairs and its seed, as written."""
-    *pairs, seed = run.split("/")
-    return pairs, int(seed.removeprefix("seed="))
-
-
 def read_pairs(pairs: Iterable[str]) -> dict[str, Value]:
     """Read hyperparameters back from pairs.
 

@@ -143,8 +143,6 @@ class Plan:
             "folded": {c.path: c.pairs for c in self.combinations if naming.FOLD + "=" in c.path},
         }
         memo.save()
-        for step in (self.train, self.evaluate):
-            step.ready()
         for run in [run for run in self.runs if run in existing]:
             self.verdicts[run] = self.judge(run)
         asked = [run for run in self._targets(sys.argv[1:]) if run not in self.runs]
@@ -210,6 +208,7 @@ class Plan:
         return f"{text}; some file systems can't tell them apart"
 
     def judge(self, run: str) -> tuple[Verdict, Verdict]:
+        """Compare a run's training and evaluation, as they lie there, with what the config asks for."""
         folder = self.folder / run
         train, record = results.judge(folder, "train", self.train.made_with(run), self.accepted)
         if not train.there:
@@ -356,7 +355,8 @@ class Plan:
     def _touch_marker(self) -> None:
         """Make the marker newer than every stale result, with another content than last time."""
         path = self.private / "stale"
-        stale = [self.folder / run / RECORD["train"] for runs in self.stale().values() for run in runs]
+        runs = [self.folder / run for runs in self.stale.values() for run in runs]
+        stale = [run / record for run in runs for record in RECORD.values()]
         stale += [self.folder / "summary.csv"] * self._summary_is_stale
         with suppress(OSError):
             newest = max((file.stat().st_mtime for file in stale if file.exists()), default=0)
@@ -368,6 +368,7 @@ class Plan:
         path, slash, seed = run.rpartition("/")
         return f"{self.known['folded'].get(path, path)}{slash}{seed}" if naming.FOLD in path else run
 
+    @cached_property
     def stale(self) -> dict[str, list[str]]:
         """Group the runs that are there but not what the config asks for by what changed."""
         groups = defaultdict(list)
@@ -432,32 +433,35 @@ class Step:
         }
 
     def ready(self) -> None:
-        """Fill in what depends on the plan's digests and verdicts."""
+        """Fill in what depends on the plan's digests and, in the main process, on its verdicts."""
         plan = self._plan
-        self._made_with |= {"code": plan.known["code"][self._name], "data": plan.known["data"]}
+        texts = self._made_with | {"code": plan.known["code"][self._name], "data": plan.known["data"]}
         self.command, self.fixed, self.code, self.data = (
             # Braces would be wildcards to Snakemake.
             f"{part} {text}".replace("{", "<").replace("}", ">")
-            for part, text in self._made_with.items()
+            for part, text in texts.items()
         )
         if plan.accepted.any:
             self.code = for_rule(self._code_of)
         if plan.config.files:
             self.data = for_rule(self._data_of)
         self.launch = for_rule(self._launch_of)
-        self.inputs = [for_rule(self._marker_of)] if plan.marked or plan.stale() else []
+        self.inputs = [for_rule(self._marker_of)] if plan.marked or plan.stale else []
         self.model = f"{plan.results}/{{run}}/{plan.config.model.rstrip('/')}"
         if plan.copied:
             self.model = for_rule(self._model_of)
 
     def made_with(self, run: str) -> dict[str, str]:
         """Return what a result depends on, part by part, as it is now."""
-        data = self._data(run) if self._plan.config.files else self._made_with["data"]
-        return {"run": self._plan.pairs(run)} | self._made_with | {"data": data}
+        known = self._plan.known
+        now = {"code": known["code"][self._name], "data": self._data(run)}
+        return {"run": self._plan.pairs(run)} | self._made_with | now
 
     def _data(self, run: str) -> str:
         """Return the digests of the data and of the files that a run's hyperparameters name."""
         plan = self._plan
+        if not plan.config.files:
+            return plan.known["data"]
         pairs = {pair.partition("=")[0]: pair for pair in plan.pairs(run).split("/")}
         fixed = plan.config.fixed | {n: v for n, v in plan.omitted.items() if n not in pairs}
         pairs |= {name: naming.to_pair(name, value) for name, value in fixed.items()}
@@ -467,7 +471,7 @@ class Step:
     def _code_of(self, wildcards) -> str:
         # A run whose code was accepted keeps the digests that it was made with.
         code = self._plan.verdict(wildcards.run)[self._index].code
-        return f"code {code or self._made_with['code']}"
+        return f"code {code or self._plan.known['code'][self._name]}"
 
     def _data_of(self, wildcards) -> str:
         return f"data {self._data(wildcards.run)}"

@@ -25,7 +25,7 @@ def opening(plan, existing: set[str], notes: list[str]) -> str:
         f"{count(foreign, 'folder')} in {plan.results}/ no longer part of the study."
     ]
     lines += [f"Asked for beside the study: {plan.results}/{run}" for run in plan.asked]
-    for reason, runs in plan.stale().items():
+    for reason, runs in plan.stale.items():
         lines.append(f"Stale ({reason}): {count(len(runs), 'run')}, made again when their turn comes:")
         lines += [f"  {plan.results}/{run}" for run in runs[:NAMED]]
         if len(runs) > NAMED:
