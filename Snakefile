@@ -48,7 +48,7 @@ rule train:
         data=plan.train.data,
         launch=plan.train.launch,
     shell:
-        "exec python {params.launch:q}"
+        "exec python {params.launch}"
 
 
 rule evaluate:
@@ -72,7 +72,7 @@ rule evaluate:
         data=plan.evaluate.data,
         launch=plan.evaluate.launch,
     shell:
-        "exec python {params.launch:q}"
+        "exec python {params.launch}"
 
 
 rule summarize:

@@ -1,5 +1,7 @@
-"""Measure planning: our Snakefile against a hand-written one, and against an empty one in a job's process.
+"""Measure planning: our Snakefile against hand-written ones, and against an empty one in a job's process.
 
+One hand-written Snakefile has rules with the same files as ours (a record and a log beside each result), one
+has the barest rules that would do: every further file of a rule costs Snakemake about as much as the next.
 Rounds are interleaved, in one session; what counts are the ratios. Writes benchmarks/results/plan.json.
 """
 
@@ -24,6 +26,23 @@ grid:
 seeds: 1
 """
 HAND_WRITTEN = """\
+runs = [f"a={{a}}/b={{b}}" for a in range({side}) for b in range({side})]
+
+rule all:
+    input: expand("results/{{run}}/metrics.json", run=runs)
+
+rule train:
+    output: "results/{{run}}/model.keras", "results/{{run}}/record.json"
+    log: "results/{{run}}/logs/train.log"
+    shell: "touch {{output}} 2> {{log}}"
+
+rule evaluate:
+    input: "results/{{run}}/model.keras"
+    output: "results/{{run}}/metrics.json", "results/{{run}}/evaluation.json"
+    log: "results/{{run}}/logs/evaluate.log"
+    shell: "touch {{output}} 2> {{log}}"
+"""
+BAREST = """\
 runs = [f"a={{a}}/b={{b}}" for a in range({side}) for b in range({side})]
 
 rule all:
@@ -63,15 +82,20 @@ def main() -> None:
 
 def measure(place: Path, rounds: int, side: int) -> dict:
     """Run all measurements and print each as it is known."""
-    ours, hand, empty = place / "ours", place / "hand", place / "empty"
-    for folder in (ours, hand, empty):
+    ours, hand, barest, empty = (place / name for name in ("ours", "hand", "barest", "empty"))
+    for folder in (ours, hand, barest, empty):
         folder.mkdir()
     (ours / "config.yaml").write_text(CONFIG.format(values=list(range(side))))
     (hand / "Snakefile").write_text(HAND_WRITTEN.format(side=side))
+    (barest / "Snakefile").write_text(BAREST.format(side=side))
     (empty / "Snakefile").write_text('rule a:\n    output: "a"\n    shell: "touch {output}"\n')
-    plans: dict[str, list] = {"ours": [], "hand-written": []}
+    order = [
+        ("ours", ours, ROOT / "Snakefile"),
+        ("hand-written, same files", hand, hand / "Snakefile"),
+        ("hand-written, barest", barest, barest / "Snakefile"),
+    ]
+    plans: dict[str, list] = {name: [] for name, *_ in order}
     for number in range(rounds):
-        order = [("ours", ours, ROOT / "Snakefile"), ("hand-written", hand, hand / "Snakefile")]
         for name, folder, snakefile in order[:: -1 if number % 2 else 1]:
             plans[name].append(run(folder, "-s", str(snakefile), "-n", "-q", "all"))
     report = {"combinations": side**2, "plan": plans}
@@ -133,14 +157,15 @@ def expand(folder: Path, factor: int) -> dict:
 
 
 def show(what: str, measured: dict[str, list[dict]]) -> None:
-    """Print medians and the ratio of the first to the second."""
+    """Print medians and the ratio of the first to each other."""
     print(f"\n{what}, median of {len(next(iter(measured.values())))}:")
     for key, unit in (("seconds", "s"), ("memory_mib", "MiB")):
         medians = {name: statistics.median(r[key] for r in rows) for name, rows in measured.items()}
-        (one, a), (other, b) = medians.items()
-        print(
-            f"  {one} {a:.2f} {unit}, {other} {b:.2f} {unit}: ratio {a / b:.2f}, difference {a - b:+.2f} {unit}"
-        )
+        (one, a), *others = medians.items()
+        for other, b in others:
+            print(
+                f"  {one} {a:.2f} {unit}, {other} {b:.2f} {unit}: ratio {a / b:.2f}, difference {a - b:+.2f} {unit}"
+            )
     sys.stdout.flush()
 
 

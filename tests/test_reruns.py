@@ -279,3 +279,25 @@ def test_marker_between_training_and_evaluation_hides_nothing(finished):
     os.utime(finished.results / ".sweep/stale", (now - 200, now - 200))
     finished.edit("eval.py", "1 / (1 + x)", "2 / (1 + x)")
     assert finished.snakemake("-n").jobs == (0, 8)
+
+
+def test_a_program_edited_while_it_trains_and_put_back(study):
+    """Some of the runs were made by the one version, some by the other, and the plan knew only the first."""
+    helper = (study.folder / "helper.py").read_text()
+    study.edit("train.py", "import helper\n", "import edit, helper\n")
+    study.write(
+        "edit.py",
+        f"""\
+        from pathlib import Path
+        if Path("edit").exists():
+            Path("helper.py").write_text({helper + "x = 1"!r})
+        """,
+    )
+    study.write("edit", "")
+    outcome = study.snakemake()
+    assert "The program of train was edited while the study ran: 8 results" in outcome.text
+    assert {row["status"] for row in study.table()} == {"stale"}
+    study.write("helper.py", helper)
+    (study.folder / "edit").unlink()
+    assert study.snakemake().jobs == (8, 8)
+    assert {row["status"] for row in study.table()} == {"finished"}

@@ -143,6 +143,13 @@ def test_one_seed_has_no_spread(results):
     assert (results.best["best"]["mean"], results.best["best"]["std"]) == (0.5, None)
 
 
+def test_numbers_whose_sum_is_beyond_a_float(results):
+    results.add("x=1", {"accuracy": 1.5e308}, {"accuracy": 1.5e308}, x=1)
+    results.add("x=2", {"accuracy": 0.5}, {"accuracy": 0.5}, x=2)
+    results.summarize()
+    assert results.best["best"]["hyperparameters"] == {"x": 2}
+
+
 def test_combination_with_a_diverged_run_is_never_the_best(results):
     """C18: max() may pick a NaN, and the mean of what is left would be of other seeds."""
     results.add("x=1", {"accuracy": 0.9}, {"accuracy": NAN}, x=1)

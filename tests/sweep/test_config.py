@@ -406,6 +406,7 @@ def test_filling_a_command():
             ["grid: 'seed' is reserved (the seed is the last level of every path)", "another name"],
         ),
         ("{more: [1]}", ["grid: 'more' is reserved"]),
+        ("{help: [1]}", ["grid: 'help' is reserved"]),
         ("{1lr: [1]}", ["grid: '1lr' can't be a flag; use letters"]),
         ("{l r: [1]}", ["grid: 'l r' can't be a flag"]),
         ("{'a=b': [1]}", ["grid: 'a=b' can't be a flag"]),

@@ -537,6 +537,13 @@ def test_modules_are_looked_for_beside_the_program(project):
     assert project.changed("helper.py", "x = 2", words) == set()
 
 
+def test_a_module_that_cannot_be_read_is_named(project):
+    project.write("train.py", "import helper")
+    (project.folder / "helper.py").symlink_to("/proc/self/mem")  # there, and every read of it fails
+    with pytest.raises(SweepError, match=r"'.*helper\.py' can't be read \(Input/output error\)"):
+        project.code()
+
+
 def test_modules_that_import_each_other(project):
     project.write("train.py", "import a")
     project.write("a.py", "import b")

@@ -112,17 +112,18 @@ def test_expansion_is_the_plain_nested_loop(grids, zips, defaults):
                     row |= dict(zip(table, cells, strict=True))
                 expected.append(defaults | row)
     left_out = {naming.to_pair(n, v) for n, v in defaults.items()}
-    texts = [
-        "/".join(p for p in (naming.to_pair(n, v) for n, v in sorted(row.items())) if p not in left_out)
-        for row in expected
-    ]
+    first: dict[tuple, dict] = {}
+    for row in expected:
+        first.setdefault(tuple(naming.to_flags(row.items())), row)
     found, notes = expand(Space(grids, zips, defaults=defaults), defaults)
-    assert [c.pairs for c in found] == list(dict.fromkeys(texts))
+    assert [c.pairs for c in found] == [
+        "/".join(p for p in (naming.to_pair(n, v) for n, v in sorted(row.items())) if p not in left_out)
+        for row in first.values()
+    ]
     assert all(c.names == tuple(sorted(c.names)) for c in found)
-    assert bool(notes) == (len(set(texts)) < len(texts))
-    first = {text: row for text, row in reversed(list(zip(texts, expected, strict=True)))}
+    assert bool(notes) == (len(first) < len(expected))
     assert [dict(zip(c.names, map(naming.to_text, c.values), strict=True)) for c in found] == [
-        {n: naming.to_text(v) for n, v in first[c.pairs].items()} for c in found
+        {n: naming.to_text(v) for n, v in row.items()} for row in first.values()
     ]
 
 
@@ -165,6 +166,20 @@ def test_grids_that_overlap_are_merged(read):
     found, [note] = expand(config.space, {})
     assert [c.path for c in found] == ["a=1", "a=2", "a=3", "a=2/b=1"]
     assert note.startswith("1 combination is")
+
+
+def test_null_and_absence_are_one_command_line(read):
+    """Null is no flag, so a run with it and a run without the hyperparameter would be the same run twice."""
+    config = read("grid:\n  - {a: [1]}\n  - {a: [1, 2], momentum: [null]}")
+    found, notes = expand(config.space, {})
+    assert [c.path for c in found] == ["a=1", "a=2/momentum=null"]
+    assert notes == ["1 combination is asked for more than once and run once (for one: a=1/momentum=null)"]
+
+
+def test_null_is_not_absence_where_absence_means_a_default(read):
+    config = read("grid:\n  - {a: [1]}\n  - {a: [1], momentum: [null]}")
+    found, _ = expand(config.space, {"momentum": 0.9})
+    assert [c.path for c in found] == ["a=1", "a=1/momentum=null"]
 
 
 def test_a_repeat_at_the_default_is_merged(read):

@@ -93,7 +93,10 @@ def spread(combination: dict, metric: str) -> tuple[float | None, float | None]:
     values = [metrics.get(metric) for metrics in combination["metrics"]]
     if not all(map(is_finite, values)):
         return None, None
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+    try:
+        return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+    except OverflowError:  # their sum, or a square, is beyond what a float holds
+        return None, None
 
 
 def is_finite(value: object) -> bool:

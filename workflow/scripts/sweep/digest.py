@@ -19,6 +19,7 @@ from pathlib import Path
 
 from sweep.errors import SweepError
 
+_VERSION = 1  # of how files are digested; a memo of another version is no use
 _LENGTH = 12  # hexadecimal digits: 48 bits tell apart the versions of one file
 _SETTLED_NS = 2 * 10**9
 _MANY = 20  # modules listed one by one in a fingerprint
@@ -41,13 +42,16 @@ class Memo:
     def digest(self, path: Path, how) -> str:
         """Return `how(path)`, from the memo where the file is as it was."""
         state = path.stat()
-        key = f"{how.__name__} {os.path.abspath(path)}"
+        key = f"{how.__name__}.{_VERSION} {os.path.abspath(path)}"
         stamp = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
         known = self._new.get(key) or self._old.get(key)
         if known and known[0] == stamp:
             self._new[key] = known
             return known[1]
-        digest = how(path)
+        try:
+            digest = how(path)
+        except OSError as error:  # one that comes while reading does not name the file
+            raise OSError(error.errno, error.strerror, str(path)) from None
         # A file written a moment ago may be written again within the same tick of its clock.
         if time.time_ns() - state.st_ctime_ns > _SETTLED_NS:
             self._new[key] = [stamp, digest]
@@ -78,7 +82,19 @@ def digest_program(words: Sequence[str], roots: Sequence[Path], memo: Memo) -> s
 
     Every word of the command that names a file counts; Python files bring the local modules along that they
     import, wherever the import stands. Installed packages do not count.
+
+    Raises:
+        SweepError: a file can't be read.
     """
+    try:
+        return _digest_program(words, roots, memo)
+    except OSError as error:
+        raise SweepError(
+            f"'{error.filename}' can't be read ({error.strerror}); a run depends on what it says"
+        ) from None
+
+
+def _digest_program(words: Sequence[str], roots: Sequence[Path], memo: Memo) -> str:
     digests: dict[str, str] = {}
     seen: set[Path] = set()
     for path, base in _programs(words, roots):

@@ -25,6 +25,7 @@ FOLD = "more"
 RESERVED = {
     "seed": "the seed is the last level of every path",
     FOLD: "it names the folded rest of long paths",
+    "help": "--help prints a program's usage and runs nothing",
 }
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9._-]*")

@@ -10,9 +10,9 @@ import tempfile
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from sweep import naming, results, table
@@ -277,6 +277,7 @@ class Plan:
         """Write down what jobs need to know. Called when jobs are about to run, so never in a dry run."""
         if self.new_defaults:
             results.write_defaults(self.folder, self.omitted)
+        self._started = time.time()
         results.replace(self.private / "jobs.json", json.dumps(self.known))
         results.replace(self.private / "study.jsonl", "".join(self._study_lines()))
         results.replace(self.private / "marked.json", json.dumps(sorted(self.marked)))
@@ -287,10 +288,35 @@ class Plan:
         An incomplete study has no summary and no best combination: those of before are removed.
         """
         self.accepted = Accepted(self.folder)
+        self._doubt_edited()
         if not table.write_runs(self):
             for name in ("summary.csv", "best.json"):
                 (self.folder / name).unlink(missing_ok=True)
         print(table.show(self), file=sys.stderr)
+
+    def _doubt_edited(self) -> None:
+        """Mark what ran while its program was edited: nobody knows which version made it."""
+        for step in (self.train, self.evaluate):
+            before = self.known["code"][step.name]
+            with suppress(SweepError):
+                if digest_program(step.words, self.roots, Memo(Path())) == before:
+                    continue
+            doubtful = " ".join(f"{word}?" for word in before.split())
+            count = 0
+            for run in [*self.runs, *self.asked]:
+                path = self.folder / run / RECORD[step.name]
+                with suppress(OSError):
+                    record = results.read_json(path) if path.stat().st_mtime >= self._started else {}
+                    if record.get("made_with", {}).get("code") == before:
+                        record["made_with"]["code"] = doubtful
+                        results.replace(path, json.dumps(record, indent=1) + "\n")
+                        count += 1
+            if count:
+                print(
+                    f"The program of {step.name} was edited while the study ran: {count} results that it made "
+                    "meanwhile count for neither version, and run again.",
+                    file=sys.stderr,
+                )
 
     def _study_lines(self) -> Iterator[str]:
         for combination in self.combinations:
@@ -399,12 +425,13 @@ class Step:
 
     def __init__(self, plan: Plan, name: str, words: tuple[str, ...]):
         self._plan = plan
-        self._name = name
+        self.name = name
+        self.words = words
         self._index = STEPS.index(name)
         self._words = [
             str(find(word, plan.roots[1:]) or word) if not os.path.exists(word) else word for word in words
         ]
-        used = placeholders(words)
+        used = self._used = placeholders(words)
         model = plan.config.model.rstrip("/")
         if name == "train":
             self._places = {
@@ -420,6 +447,7 @@ class Step:
                 "split": [SPLIT],
             }
             files = {"metrics": METRICS}
+        self._places["data"] = _literal(str(find(path, plan.roots) or path) for path in plan.config.data)
         files["record"] = RECORD[name]
         self.outputs = {key: f"{plan.results}/{{run}}/{file}" for key, file in files.items()}
         self.log = f"{plan.results}/{{run}}/logs/{name}.log"
@@ -435,7 +463,7 @@ class Step:
     def ready(self) -> None:
         """Fill in what depends on the plan's digests and, in the main process, on its verdicts."""
         plan = self._plan
-        texts = self._made_with | {"code": plan.known["code"][self._name], "data": plan.known["data"]}
+        texts = self._made_with | {"code": plan.known["code"][self.name], "data": plan.known["data"]}
         self.command, self.fixed, self.code, self.data = (
             # Braces would be wildcards to Snakemake.
             f"{part} {text}".replace("{", "<").replace("}", ">")
@@ -454,7 +482,7 @@ class Step:
     def made_with(self, run: str) -> dict[str, str]:
         """Return what a result depends on, part by part, as it is now."""
         known = self._plan.known
-        now = {"code": known["code"][self._name], "data": self._data(run)}
+        now = {"code": known["code"][self.name], "data": self._data(run)}
         return {"run": self._plan.pairs(run)} | self._made_with | now
 
     def _data(self, run: str) -> str:
@@ -471,46 +499,40 @@ class Step:
     def _code_of(self, wildcards) -> str:
         # A run whose code was accepted keeps the digests that it was made with.
         code = self._plan.verdict(wildcards.run)[self._index].code
-        return f"code {code or self._plan.known['code'][self._name]}"
+        return f"code {code or self._plan.known['code'][self.name]}"
 
     def _data_of(self, wildcards) -> str:
         return f"data {self._data(wildcards.run)}"
 
-    def _launch_of(self, wildcards, output) -> list[str]:
+    def _launch_of(self, wildcards, output) -> str:
+        # One quoted text, not a list: Snakemake looks at every item of every job several times.
         plan = self._plan
         *pairs, seed = plan.pairs(wildcards.run).split("/")
-        values = plan.omitted | naming.read_pairs(pairs) | plan.config.fixed
-        texts = {
-            "flags": naming.to_flags(values.items()),
-            "seed": [seed.removeprefix("seed=")],
-            "data": [str(find(name, plan.roots) or name) for name in plan.config.data],
-        }
-        # `launch` has places of its own to fill, so braces in a user's text are doubled.
-        literal = {
-            key: [word.replace("{", "{{").replace("}", "}}") for word in words]
-            for key, words in texts.items()
-        }
-        made_with = [f"{part} {text}" for part, text in self.made_with(wildcards.run).items()]
-        return [
+        values = {"seed": [seed.removeprefix("seed=")]} | self._places
+        if "flags" in self._used:
+            flags = plan.omitted | naming.read_pairs(pairs) | plan.config.fixed
+            values["flags"] = _literal(naming.to_flags(flags.items()))
+        words = [
             str(plan.scripts / "launch"),
-            self._name,
-            f"{plan.results}/{wildcards.run}/{RECORD[self._name]}",
+            self.name,
+            f"{plan.results}/{wildcards.run}/{RECORD[self.name]}",
             f"--threads={plan.threads}",
             "--made-with",
-            *made_with,
+            *(f"{part} {text}" for part, text in self.made_with(wildcards.run).items()),
             "--",
-            *fill(self._words, literal | self._places),
+            *fill(self._words, values),
         ]
+        return " ".join(map(_quote, words))
 
     def _marker_of(self, wildcards):
         """Make Snakemake see a stale run that it would take for finished."""
         run, plan = wildcards.run, self._plan
-        key = f"{self._name} {run}"
+        key = f"{self.name} {run}"
         newer = False
         if plan.main and plan.verdict(run)[self._index].changed:
             from snakemake.io import IOFile
 
-            record = IOFile(f"{plan.results}/{run}/{RECORD[self._name]}")
+            record = IOFile(f"{plan.results}/{run}/{RECORD[self.name]}")
             known = plan.workflow.persistence.params(record)
             newer = known is None or set(map(repr, self._compared(wildcards))) <= set(known)
         if newer:
@@ -530,3 +552,11 @@ class Step:
         plan = self._plan
         path = f"{plan.results}/{wildcards.run}/{plan.config.model.rstrip('/')}"
         return ancient(path) if wildcards.run in plan.copied else path
+
+
+_quote = lru_cache(shlex.quote)  # most words of a study's commands are the same
+
+
+def _literal(words: Iterable[str]) -> list[str]:
+    """Double the braces in a user's words: `launch` has places of its own to fill."""
+    return [word.replace("{", "{{").replace("}", "}}") for word in words]

@@ -78,10 +78,11 @@ def expand(space: Space, omitted: dict[str, Value]) -> tuple[list[Combination], 
         for combination in _product(block, names, omitted):
             if rules and _excluded(combination, rules, used):
                 continue
-            if combination.pairs in combinations:
+            key = _command_line(combination.pairs, omitted)
+            if key in combinations:
                 repeated[combination.pairs] = None
             else:
-                combinations[combination.pairs] = combination
+                combinations[key] = combination
     for (number, rule), hit in zip(rules, used, strict=True):
         for name in rule:
             if name not in known:
@@ -148,6 +149,14 @@ def _product(
         yield Combination(names, tuple(value for value, _ in cells), "/".join(pairs), naming.fold(pairs))
 
 
+def _command_line(pairs: str, omitted: dict[str, Value]) -> str:
+    """Leave out of pairs what leaves no trace on the command line: null is no flag, like absence."""
+    if "=null" not in pairs:
+        return pairs
+    kept = (p for p in pairs.split("/") if not p.endswith("=null") or p.removesuffix("=null") in omitted)
+    return "/".join(kept)
+
+
 def _exclude_rule(number: int, rule: dict[str, Value]) -> tuple[int, dict[str, str]]:
     return number, {name: naming.to_text(value) for name, value in rule.items()}
 
@@ -163,10 +172,10 @@ def _excluded(combination: Combination, rules: list, used: list[bool]) -> bool:
 
 def _check_paths(combinations: dict[str, Combination]) -> None:
     paths: dict[str, str] = {}
-    for pairs, combination in combinations.items():
-        if (other := paths.setdefault(combination.path, pairs)) != pairs:
+    for combination in combinations.values():
+        if (other := paths.setdefault(combination.path, combination.pairs)) != combination.pairs:
             raise SweepError(
-                f"grid: two combinations share the path {combination.path}: {other} and {pairs}; "
+                f"grid: two combinations share the path {combination.path}: {other} and {combination.pairs}; "
                 "shorten a hyperparameter's name"
             )
 
