@@ -1,6 +1,6 @@
 # Set-up and development only; what a user does with a study is a snakemake target or option.
 .DEFAULT_GOAL := help
-.PHONY: help run test bench bench-plan format lint lock
+.PHONY: help run test test-kill test-gpu bench bench-plan bench-launch format lint lock
 
 PYTHON ?= python3
 VENV := .venv
@@ -15,10 +15,19 @@ run: $(VENV)/run.stamp  ## Install what a study needs and run the one in config.
 test: $(VENV)/dev.stamp  ## Install what tests need and pass them
 	pytest -n auto
 
-bench: bench-plan  ## Measure everything that is measured
+test-kill: $(VENV)/dev.stamp  ## Kill snakemake, launch and programs N times per cell (N=20)
+	KILL_ROUNDS=$(or $(N),20) pytest -q -n auto tests/test_kill.py
+
+test-gpu: $(VENV)/dev.stamp  ## Check leases, caps and packing on this machine's GPU
+	pytest -q -s tests/gpu
+
+bench: bench-plan bench-launch  ## Measure everything that is measured
 
 bench-plan: $(VENV)/run.stamp  ## Measure planning against a hand-written Snakefile
 	python benchmarks/plan.py
+
+bench-launch: $(VENV)/run.stamp  ## Measure what launch adds to a process
+	python benchmarks/launch.py
 
 format: $(VENV)/dev.stamp  ## Format the code and the generated documentation
 	ruff format .

@@ -4,12 +4,16 @@ import sys
 
 sys.path.insert(0, f"{workflow.basedir}/workflow/scripts")
 
+from launch.call import announce
 from launch.stop import end_jobs_on_signal
 from sweep.plan import Plan
 
 plan = Plan(
     workflow
 )  # reads, checks and expands config.yaml, and says what is there and what is stale
+
+
+gpus = announce(workflow, plan.gpus_per_run)  # hands out the devices; the rules ask for this many
 
 
 wildcard_constraints:
@@ -40,7 +44,7 @@ rule train:
         "envs/tensorflow.yaml"
     threads: plan.threads
     resources:
-        gpu=plan.gpus,
+        gpu=gpus,
     params:
         command=plan.train.command,
         fixed=plan.train.fixed,
@@ -64,7 +68,7 @@ rule evaluate:
         "envs/tensorflow.yaml"
     threads: plan.threads
     resources:
-        gpu=plan.gpus,
+        gpu=gpus,
     params:
         command=plan.evaluate.command,
         fixed=plan.evaluate.fixed,

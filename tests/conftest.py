@@ -1,8 +1,9 @@
-"""Fixtures of the end-to-end tests."""
+"""Fixtures that tests share."""
 
 import shutil
 
 import pytest
+from processes import Family
 from study import Study
 
 
@@ -27,3 +28,11 @@ def finished(finished_once, tmp_path) -> Study:
     study = Study.__new__(Study)
     study.folder = tmp_path
     return study
+
+
+@pytest.fixture
+def family(tmp_path):
+    """Start processes in the test's folder; none of them outlives it."""
+    family = Family(tmp_path)
+    yield family
+    family.end()

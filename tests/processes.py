@@ -23,7 +23,7 @@ from launch.process import run
 
 with open(sys.argv[2], "wb") as log:
     ended = run(sys.argv[3:], os.environ, log, grace=float(sys.argv[1]))
-print(json.dumps([ended.status, ended.reason]))
+print(json.dumps([ended.status, ended.reason, ended.detail]))
 """
 
 
@@ -49,11 +49,15 @@ class Family:
         self._mark = f"{_MARK}={uuid.uuid4().hex}"
         self._started: list[subprocess.Popen] = []
 
-    @property
-    def env(self) -> dict[str, str]:
+    def env_with(self, **more: str) -> dict[str, str]:
         """Return the environment to start a process of the family with."""
         name, _, value = self._mark.partition("=")
-        return os.environ | {name: value, "PYTHONPATH": str(SCRIPTS)}
+        return os.environ | {"PYTHONPATH": str(SCRIPTS)} | more | {name: value}
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Return that environment as it is."""
+        return self.env_with()
 
     def start(self, *words: str, **options) -> subprocess.Popen:
         """Start a process and go on; its output is thrown away unless `options` say otherwise."""
@@ -95,11 +99,10 @@ def run_words(*words: str, grace: float = 600, log: str = "log") -> list[str]:
     return [sys.executable, "-c", RUN, str(grace), log, *words]
 
 
-def ended(process: subprocess.Popen) -> tuple[int, str]:
-    """Return the status and reason that `launch.process.run` gave, once it has ended."""
+def ended(process: subprocess.Popen) -> tuple[int, str, str]:
+    """Return the status, reason and detail that `launch.process.run` gave, once it has ended."""
     text, _ = process.communicate(timeout=PATIENCE)
-    status, reason = json.loads(text)
-    return status, reason
+    return tuple(json.loads(text))
 
 
 def launch(

@@ -19,6 +19,7 @@ def test_tables_follow_the_config(finished):
     row = next(r for r in rows if (r["x"], r["y"], r["seed"]) == ("2", "sgd", "1"))
     assert row == {
         "status": "finished",
+        "reason": "",
         "seed": "1",
         "x": "2",
         "y": "sgd",
@@ -328,7 +329,7 @@ def test_an_executor_cuts_no_wildcard(study):
     arguments = ["--executor", "cluster-generic", "--cluster-generic-submit-cmd", "bash", "--jobs", "2"]
     study.snakemake("--cores", "2", *arguments, "--seconds-between-status-checks", "1")
     attempts = [
-        json.loads(path.read_text().splitlines()[0]) for path in study.results.rglob("attempts.jsonl")
+        json.loads(path.read_text().splitlines()[-1]) for path in study.results.rglob("attempts.jsonl")
     ]
     assert [attempt["reason"] for attempt in attempts] == ["finished"] * 6
     flags = sorted(json.loads(p.read_text())["flags"][-1] for p in study.results.rglob("model.json"))

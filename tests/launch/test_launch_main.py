@@ -37,7 +37,9 @@ def run(folder: Path, *command: str, env: dict | None = None, **options) -> subp
 
 
 def attempts(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / "run/attempts.jsonl").read_text().splitlines()]
+    """Read the lines that were written at the end of each attempt."""
+    lines = [json.loads(line) for line in (folder / "run/attempts.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["reason"] != "lost"]
 
 
 def left(folder: Path) -> set[str]:
@@ -58,7 +60,7 @@ def test_exit_status_is_the_programs(tmp_path, script, status, reason):
     assert done.returncode == status
     assert done.stdout == ""
     assert done.stderr == (f"train failed in run: {reason}\n" if status else "")
-    assert [(a["exit"], a["reason"]) for a in attempts(tmp_path)] == [(status, reason)]
+    assert [(a["exit"], a["detail"]) for a in attempts(tmp_path)] == [(status, reason)]
 
 
 def test_program_that_cannot_be_started(tmp_path):
@@ -205,7 +207,8 @@ def test_bad_output_is_a_failure(tmp_path, place, script, says):
     done = run(tmp_path, "sh", "-c", script, place)
     assert done.returncode == 1
     assert says in done.stderr
-    assert says in attempts(tmp_path)[0]["reason"]
+    assert attempts(tmp_path)[0]["reason"] == "bad output"
+    assert says in attempts(tmp_path)[0]["detail"]
     assert left(tmp_path) == {"attempts.jsonl", "logs"}
 
 
@@ -223,7 +226,7 @@ def test_program_asked_to_end_puts_nothing_in_place_but_keeps_its_state(family):
     process.terminate()
     assert process.wait(PATIENCE) == 143  # 128 + SIGTERM, although the program left with 0
     assert left(folder) == {"attempts.jsonl", "logs", "state", ".state.made-with"}
-    assert [(a["exit"], a["reason"]) for a in attempts(folder)] == [(143, "ended by SIGTERM")]
+    assert [(a["exit"], a["reason"]) for a in attempts(folder)] == [(143, "preempted")]
 
 
 def test_interrupt_is_no_traceback(family):
@@ -255,6 +258,21 @@ def test_killed_launch_leaves_no_output_and_the_next_attempt_cleans_up(family):
     assert left(folder) == {"model.bin", "record.json", "attempts.jsonl", "logs"}
 
 
+def test_second_attempt_waits_for_the_end_of_the_first(family):
+    """Launch is killed and the run started again, while its program has its grace time: never both at once."""
+    folder = family.folder
+    program = "trap '' TERM; touch ready-$0; while :; do sleep 0.05; done"
+    first = family.start(*launch(folder, "sh", "-c", program, "1", options=["--grace=1.5"]))
+    assert wait_for((folder / "ready-1").exists)
+    first.kill()
+    second = family.start(*launch(folder, "touch", "ready-2"), stderr=subprocess.PIPE)
+    assert second.stderr.readline() == "train waits: an earlier attempt in run is still ending\n"
+    assert not (folder / "ready-2").exists()
+    assert second.wait(PATIENCE) == 0
+    assert (folder / "ready-2").exists()
+    assert not family.alive()
+
+
 def test_every_attempt_has_its_line_and_its_log(tmp_path):
     script = 'echo "$0"; exit "$1"'
     for number, (word, status) in enumerate([("first", 1), ("second", 2), ("third", 0)], start=1):
@@ -283,7 +301,7 @@ def test_only_the_standard_library_is_imported(tmp_path):
         for line in done.stderr.splitlines()
         if line.startswith("import time:") and "imported package" not in line
     }
-    assert {"argparse", "json", "launch"} <= imported
+    assert {"ctypes", "json", "launch"} <= imported
     assert imported - set(sys.stdlib_module_names) == {"launch"}
 
 

@@ -4,40 +4,40 @@ import json
 import re
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
-from launch.process import Ended
-from launch.record import Attempt
+from launch.record import Attempt, last_attempt
 
 
 def lines(folder) -> list[dict]:
     return [json.loads(line) for line in (folder / "attempts.jsonl").read_text().splitlines()]
 
 
-def test_line_of_an_attempt(tmp_path):
+def test_lines_of_an_attempt(tmp_path):
+    """One at its start, which is all that is left if launch is killed, and one at its end."""
     before = datetime.now(UTC).replace(microsecond=0)
-    attempt = Attempt(tmp_path / "run", "train")
-    attempt.write(Ended(137, "killed by SIGKILL", 1.23456), "killed by SIGKILL", ["python", "é.py", "--x=1"])
-    (line,) = lines(tmp_path / "run")
-    started = datetime.strptime(line.pop("started"), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    assert before <= started <= datetime.now(UTC)
-    assert re.fullmatch(r"\S+", line.pop("host"))
-    assert line == {
-        "step": "train",
-        "attempt": 1,
-        "exit": 137,
-        "reason": "killed by SIGKILL",
-        "wall_s": 1.235,
-        "log": "logs/train.1.log",
-        "command": ["python", "é.py", "--x=1"],
-    }
+    attempt = Attempt(tmp_path / "run", "train", call="c0ffee")
+    attempt.begin()
+    attempt.end(exit=137, reason="killed", command=["python", "é.py", "--x=1"])
+    started, ended = lines(tmp_path / "run")
+    when = datetime.strptime(started.pop("started"), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    assert before <= when <= datetime.now(UTC)
+    assert re.fullmatch(r"\S+", started.pop("host"))
+    same = {"step": "train", "attempt": 1, "log": "logs/train.1.log"}
+    detail = "killed with launch, or the machine went down"
+    assert started == same | {"exit": None, "reason": "lost", "detail": detail}
+    about = {"call": "c0ffee", "exit": 137, "reason": "killed", "command": ["python", "é.py", "--x=1"]}
+    assert ended.items() >= (same | about).items()
+    assert last_attempt(tmp_path / "run", "train") == ended
+    assert last_attempt(tmp_path / "run", "evaluate") == last_attempt(tmp_path / "none", "train") == {}
 
 
 def test_time_is_utc_wherever_one_is(tmp_path, monkeypatch):
     monkeypatch.setenv("TZ", "Pacific/Auckland")
     time.tzset()
     try:
-        Attempt(tmp_path, "train").write(Ended(0, ""), "", [])
+        Attempt(tmp_path, "train").begin()
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -49,8 +49,8 @@ def test_attempts_of_a_step_are_counted_by_their_logs(tmp_path):
     """A killed launch leaves a log and no line; its number is not used again."""
     for step, number in (("train", 1), ("train", 2), ("evaluate", 1), ("train", 3)):
         attempt = Attempt(tmp_path, step)
-        attempt.log.write_text(f"{step} {number}")
-        assert (attempt.number, attempt.log) == (number, tmp_path / f"logs/{step}.{number}.log")
+        Path(attempt.log).write_text(f"{step} {number}")
+        assert (attempt.number, Path(attempt.log)) == (number, tmp_path / f"logs/{step}.{number}.log")
     (tmp_path / "logs/train.10.log").touch()
     (tmp_path / "logs/train.mine.log").touch()
     assert Attempt(tmp_path, "train").number == 11
@@ -60,15 +60,15 @@ def test_attempts_of_a_step_are_counted_by_their_logs(tmp_path):
 def test_lines_are_added(tmp_path):
     for number in range(3):
         attempt = Attempt(tmp_path, "train")
-        attempt.log.touch()
-        attempt.write(Ended(number, ""), f"reason {number}", [])
-    assert [line["reason"] for line in lines(tmp_path)] == ["reason 0", "reason 1", "reason 2"]
+        attempt.begin()
+        attempt.end(exit=number, reason=f"reason {number}")
+    assert [line["reason"] for line in lines(tmp_path)[1::2]] == ["reason 0", "reason 1", "reason 2"]
 
 
 def test_odd_text_stays_one_line(tmp_path):
     """Arguments may hold newlines, and bytes that are no text (as surrogates)."""
     words = ["a\nb", "\udcff", "\u2028", 'say "x"']
-    Attempt(tmp_path, "train").write(Ended(1, ""), "a\nreason", words)
+    Attempt(tmp_path, "train").end(detail="a\nreason", command=words)
     assert lines(tmp_path)[0]["command"] == words
     assert (tmp_path / "attempts.jsonl").read_bytes().count(b"\n") == 1
 
@@ -86,7 +86,7 @@ def test_odd_text_stays_one_line(tmp_path):
 )
 def test_tail_of_a_log(tmp_path, text, tail):
     attempt = Attempt(tmp_path, "train")
-    attempt.log.write_bytes(text)
+    Path(attempt.log).write_bytes(text)
     assert attempt.tail(3) == tail
 
 

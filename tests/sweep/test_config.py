@@ -309,7 +309,13 @@ def test_the_shipped_config_is_valid():
             "grid: {a: 1}\nselect: {mode: maximum}",
             ["select.mode: 'maximum' is not taken; whether more or less"],
         ),
-        ("grid: {a: 1}\ngpus_per_run: 0.5", ["gpus_per_run: 0.5 is not taken; how many GPUs one run uses"]),
+        (
+            "grid: {a: 1}\ngpus_per_run: 1.5",
+            ["gpus_per_run: 1.5 is neither a share of one GPU nor whole ones"],
+        ),
+        ("grid: {a: 1}\ngpus_per_run: some", ["gpus_per_run: 'some' is not taken"]),
+        ("grid: {a: 1}\ntime_limit: 2w", ["time_limit: '2w' is not taken"]),
+        ("grid: {a: 1}\ntime_limit: 0", ["time_limit: 0 is not taken"]),
         ("grid: {a: 1}\ngpus_per_run: -1", ["gpus_per_run: -1 is not taken"]),
         ("grid: {a: 1}\nthreads: true", ["threads: True is not taken; CPU threads of one run"]),
         ("grid: {a: 1}\nthreads: '2'", ["threads: '2' is not taken"]),
@@ -602,6 +608,19 @@ def test_mistakes_end_snakemake_with_our_message_alone(study):
     assert not study.results.exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("1d", 86400), ("0.5", 0.5)]
+)
+def test_durations(read, text, seconds):
+    config = read(f"grid: {{a: 1}}\ntime_limit: {text}\ngrace_time: {text}")
+    assert (config.time_limit, config.grace_time) == (seconds, seconds)
+
+
+@pytest.mark.parametrize("text", ["0", "0.25", "1", "2", "auto"])
+def test_gpus_per_run(read, text):
+    assert str(read(f"grid: {{a: 1}}\ngpus_per_run: {text}").gpus_per_run) == text
+
+
 # ---- the schema ------------------------------------------------------------------------------------------
 
 
@@ -642,6 +661,7 @@ def test_defaults_of_the_schema_are_those_of_the_code(read):
         "select.mode": config.mode,
         "gpus_per_run": config.gpus_per_run,
         "threads": config.threads,
+        "grace_time": f"{config.grace_time:g}s",
     }
     assert found == {key: d["default"] for key, d in SCHEMA_KEYS.items() if "default" in d}
     # An empty `select` is the same as none.

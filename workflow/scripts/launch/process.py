@@ -1,18 +1,25 @@
-"""Run one program as a process group of its own that never outlives what started it."""
+"""Run one program as a process group of its own that never outlives what started it, nor do its children."""
 
 import ctypes
 import os
+import resource
 import select
 import signal
-import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from io import BufferedWriter
 
 GRACE = 30.0  # seconds between asking a program to end and ending it
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_ASKED = {
+    signal.SIGINT: "interrupted",
+    signal.SIGHUP: "interrupted",
+    signal.SIGTERM: "preempted",
+    signal.SIGALRM: "timed out",
+}
 
 
 class Ended:  # no dataclass: importing those takes longer than all else here
@@ -20,95 +27,224 @@ class Ended:  # no dataclass: importing those takes longer than all else here
 
     Attributes:
         status: exit status; 128 + n for signal n, 127 for a program that could not be started.
-        reason: the same in words.
+        reason: finished, failed, crashed, killed, interrupted, preempted, timed out, or not started.
+        detail: the same in words.
         wall: seconds it took.
+        cpu: seconds of processor time, its children's included.
+        memory: peak memory of its largest process, MiB.
     """
 
-    def __init__(self, status: int, reason: str, wall: float = 0.0):
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        detail: str,
+        wall: float = 0.0,
+        cpu: float = 0.0,
+        memory: float = 0.0,
+    ):
         self.status = status
         self.reason = reason
+        self.detail = detail
         self.wall = wall
+        self.cpu = cpu
+        self.memory = memory
 
 
-def run(words: Sequence[str], env: Mapping[str, str], log: BufferedWriter, grace: float = GRACE) -> Ended:
+class Asked(Exception):
+    """We were asked to end, by a signal or by the death of what started us, while nothing was running yet."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
+class Listener:
+    """Hears the signals that we pass on, and the death of the process that we belong to.
+
+    Args:
+        owner: the process to die with, if it is another than our parent.
+    """
+
+    def __init__(self, owner: int | None = None):
+        self.watched: list[int] = []
+        for process in filter(None, (owner, os.getppid())):
+            with suppress(OSError):  # one outside our container can't be watched
+                self.watched.append(os.pidfd_open(process))
+        self.wake, self.wake_write = os.pipe()
+        os.set_blocking(self.wake_write, False)
+        signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
+        for number in _PASSED_ON:
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # under nohup
+                signal.signal(number, lambda *_: None)
+
+    def pause(self, seconds: float, until: int | None = None) -> None:
+        """Wait, or until a descriptor can be read.
+
+        Raises:
+            Asked: we are to end.
+        """
+        poll = select.poll()
+        for descriptor in (self.wake, *self.watched, *([] if until is None else [until])):
+            poll.register(descriptor, select.POLLIN)
+        for descriptor, _ in poll.poll(seconds * 1000):
+            if descriptor in self.watched:
+                raise Asked(signal.SIGTERM)
+            if descriptor == self.wake:
+                for number in os.read(self.wake, 64):
+                    if number in _PASSED_ON:
+                        raise Asked(number)
+
+
+def run(
+    words: Sequence[str],
+    env: Mapping[str, str],
+    log: BufferedWriter,
+    grace: float = GRACE,
+    limit: float | None = None,
+    listener: Listener | None = None,
+    held: Sequence[int] = (),
+    sample: Callable[[int], None] | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Ended:
     """Run a program to its end, its standard output and error going to `log`.
 
     SIGINT, SIGTERM and SIGHUP are passed on to its process group; a second SIGINT, or `grace` seconds, kill it.
-    When the process that started us dies, the program is ended the same way; when we are killed, the kernel
-    kills it. What it leaves running in its group is killed.
+    When we die, or the process that we belong to, the program is ended the same way. What it leaves running is
+    killed, in whatever group or session it is.
+
+    The program is the child of a keeper, a fork of this process in a session of its own, so that something is
+    left to end the program's children if we are killed; if the keeper is killed, we end them.
+
+    Args:
+        limit: seconds after which the program is ended.
+        held: descriptors that stay open in the program: a lease is held until the last of its processes ends.
+        sample: called every second with the keeper's number, the ancestor of all that runs.
+        meanwhile: called once, when the program runs.
     """
+    listener = listener or Listener()
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    hear, tell = os.pipe()
+    keeper = os.fork()
+    if not keeper:
+        try:
+            signal.set_wakeup_fd(-1)
+            os.close(listener.wake_write)
+            text = _keep(words, env, log.fileno(), listener, grace, limit, held)
+            os.write(tell, "\n".join(map(str, text)).encode())
+        finally:
+            os._exit(0)
+    os.close(tell)
+    meanwhile()
+    text = _hear(hear, keeper, sample)
+    os.waitpid(keeper, 0)  # it is about to end, or was killed
+    _end_children()
+    if not text:
+        return Ended(137, "killed", "killed by SIGKILL, with its keeper")
+    status, reason, detail, *numbers = text.split("\n")
+    ended = Ended(int(status), reason, detail, *map(float, numbers))
+    if ended.reason == "not started":
+        log.write(f"{ended.detail}\n".encode())
+    return ended
+
+
+def _hear(pipe: int, keeper: int, sample: Callable[[int], None] | None) -> str:
+    """Read all that the keeper says, sampling meanwhile."""
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    said = []
+    while True:
+        if sample and not poll.poll(1000):
+            sample(keeper)
+            continue
+        if not (more := os.read(pipe, 4096)):
+            os.close(pipe)
+            return b"".join(said).decode()
+        said.append(more)
+
+
+def _keep(
+    words: Sequence[str],
+    env: Mapping[str, str],
+    log: int,
+    listener: Listener,
+    grace: float,
+    limit: float | None,
+    held: Sequence[int],
+) -> tuple:
+    """Start the program, wait for its end, and end what it left; return what `Ended` is made of."""
     started = time.monotonic()
-    parent = os.getppid()
-    wake_read, wake_write = os.pipe()
-    os.set_blocking(wake_write, False)
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    for number in _PASSED_ON:
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # under nohup
-            signal.signal(number, lambda *_: None)
-    ours = os.getpid()
+    os.setsid()
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     try:
-        child = subprocess.Popen(
-            words,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=lambda: _die_with(ours),
-        )
+        program = _start(words, env, log, held)
     except OSError as error:
-        text = f"{words[0]} can't be started: {error.strerror}"
-        log.write(f"{text}\n".encode())
-        return Ended(127, text)
-    asked = _watch(child.pid, parent, wake_read, grace)
+        return 127, "not started", f"{words[0]} can't be started: {error.strerror}", 0.0, 0.0, 0.0
+    asked = _watch(program, listener, grace, limit)
     # As long as nobody has waited for the program, its number is no other's, and so is its group's.
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    return _ended(child.wait(), asked, time.monotonic() - started)
+        os.killpg(program, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
+    wall = time.monotonic() - started
+    _end_children()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return *_ended(code, asked), wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
-def _ended(code: int, asked: int, wall: float) -> Ended:
-    """Word how a program ended: its exit status or minus a signal, and the signal that it was asked with."""
-    if code < 0:
-        after = f" after {_name(asked)}" if asked not in (0, -code) else ""
-        return Ended(128 - code, f"killed by {_name(-code)}{after}", wall)
-    if asked:
-        # A program that saves its work and leaves with 0 when asked to end has not finished.
-        return Ended(code or 128 + asked, f"ended by {_name(asked)}", wall)
-    return Ended(code, f"exit status {code}" if code else "finished", wall)
+def _start(words: Sequence[str], env: Mapping[str, str], log: int, held: Sequence[int]) -> int:
+    """Start a program in a session of its own; return its process number."""
+    keeper = os.getpid()
+    hear, tell = os.pipe()
+    program = os.fork()
+    if not program:
+        try:
+            os.setsid()
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != keeper:
+                os._exit(0)
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+                signal.signal(number, signal.SIG_DFL)
+            for number, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), log, log)):
+                os.dup2(descriptor, number)
+            for descriptor in held:
+                os.set_inheritable(descriptor, True)
+            os.execvpe(words[0], words, env)
+        except OSError as error:
+            os.write(tell, str(error.errno).encode())
+        finally:
+            os._exit(127)
+    os.close(tell)
+    with open(hear, "rb") as pipe:
+        number = int(pipe.read() or 0)
+    if number:
+        os.waitpid(program, 0)
+        raise OSError(number, os.strerror(number))
+    return program
 
 
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
+def _watch(program: int, listener: Listener, grace: float, limit: float | None) -> int:
+    """Wait until the program has ended; return the signal that it was asked to end with, or 0.
 
-
-def _watch(program: int, parent: int, wake: int, grace: float) -> int:
-    """Wait until the program has ended; return the signal that it was asked to end with, or 0."""
+    SIGALRM stands for the time limit: the program gets SIGTERM then.
+    """
     poll = select.poll()
     program_fd = os.pidfd_open(program)
-    poll.register(program_fd, select.POLLIN)
-    poll.register(wake, select.POLLIN)
-    parent_fd = -1
-    with suppress(OSError):
-        parent_fd = os.pidfd_open(parent)
-        poll.register(parent_fd, select.POLLIN)
-    if os.getppid() != parent:  # it died before we could watch it
-        os.kill(os.getpid(), signal.SIGTERM)
-    asked, deadline = 0, None
+    wake = listener.wake
+    for descriptor in (program_fd, wake, *listener.watched):
+        poll.register(descriptor, select.POLLIN)
+    asked, deadline = 0, None if limit is None else time.monotonic() + limit
     while True:
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
         ready = {fd for fd, _ in poll.poll(timeout)}
         if program_fd in ready:
             return asked
-        numbers = [number for number in os.read(wake, 64) if number in _PASSED_ON] if wake in ready else []
-        if parent_fd in ready:
-            poll.unregister(parent_fd)
+        heard = os.read(wake, 64) if wake in ready else b""
+        numbers = [number for number in heard if number in _PASSED_ON]
+        for fd in ready - ({wake} if heard else set()):  # launch, or what it belongs to, has died
+            poll.unregister(fd)
             numbers.append(signal.SIGTERM)
         if not ready:  # time is up
-            numbers, deadline = [signal.SIGKILL], None
+            numbers, deadline = [signal.SIGKILL if asked else signal.SIGALRM], None
         for number in numbers:
             if number == asked == signal.SIGINT:  # Ctrl-C came a second time
                 number, deadline = signal.SIGKILL, None
@@ -118,11 +254,56 @@ def _watch(program: int, parent: int, wake: int, grace: float) -> int:
                 if not asked:
                     asked, deadline = number, time.monotonic() + grace
             with suppress(ProcessLookupError):
-                os.killpg(program, number)
+                os.killpg(program, signal.SIGTERM if number == signal.SIGALRM else number)
 
 
-def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
+def _end_children() -> None:
+    """Kill all children and, as their orphans become ours, all that come from them; wait for each."""
+    while True:
+        try:
+            ended, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not ended:
+            for child in _children():
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(child, signal.SIGKILL)
+            time.sleep(0.001)
+
+
+def _children() -> list[int]:
+    ours = os.getpid()
+    return [number for number in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent(number) == ours]
+
+
+def parent(process: int) -> int:
+    """Return the number of a process's parent, 0 if it has none that we can see."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _ended(code: int, asked: int) -> tuple[int, str, str]:
+    """Word how a program ended: its exit status or minus a signal, and the signal that it was asked with."""
+    name = "its time limit" if asked == signal.SIGALRM else _name(asked)
+    if code < 0:
+        after = f" after {name}" if asked not in (0, -code) else ""
+        reason = _ASKED.get(asked) or ("killed" if -code in (signal.SIGKILL, signal.SIGTERM) else "crashed")
+        return 128 - code, reason, f"killed by {_name(-code)}{after}"
+    if asked:
+        # A program that saves its work and leaves with 0 when asked to end has not finished.
+        return code or 128 + asked, _ASKED[asked], f"ended by {name}"
+    return (code, "failed", f"exit status {code}") if code else (0, "finished", "finished")
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value)

@@ -1,61 +1,92 @@
-"""Keep a line about every attempt at a step of a run, and its log, whatever becomes of later ones."""
+"""Keep two lines about every attempt at a step of a run, at its start and at its end, and its log.
 
-import json
+`attempts.jsonl` is described in docs/failures.md. A line with `"reason": "lost"` whose end never came was killed
+together with `launch`, or the machine went down.
+"""
+
 import os
 import time
-from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
-from launch.process import Ended
+ATTEMPTS = "attempts.jsonl"
 
 
 class Attempt:
-    """One attempt: its log `logs/STEP.N.log` and its line in `attempts.jsonl`."""
+    """One attempt: its log `logs/STEP.N.log` and its lines in `attempts.jsonl`."""
 
-    def __init__(self, folder: Path, step: str):
+    def __init__(self, folder: str, step: str, **about):
         self.folder = folder
         self.step = step
-        self._started = time.time()
-        logs = folder / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
+        logs = os.path.join(folder, "logs")
+        os.makedirs(logs, exist_ok=True)
         self.number = 1 + max(
-            (int(p.name.split(".")[1]) for p in logs.glob(f"{step}.*.log") if p.name.split(".")[1].isdigit()),
-            default=0,
+            (int(name.split(".")[1]) for name in os.listdir(logs) if _is_log(name, step)), default=0
         )
-        self.log = logs / f"{step}.{self.number}.log"
-        self._point_to_log(logs / f"{step}.log")
-
-    def _point_to_log(self, link: Path) -> None:
-        """Let a name that never changes lead to the last attempt's log."""
-        beside = link.with_name(f".{link.name}.{os.getpid()}")
-        with suppress(OSError):
-            beside.symlink_to(self.log.name)
-            beside.replace(link)
-
-    def write(self, ended: Ended, reason: str, words: Sequence[str]) -> None:
-        """Add the attempt's line: one write, so that a reader never sees half of it."""
-        line = {
-            "step": self.step,
+        name = f"{step}.{self.number}.log"
+        self.log = os.path.join(logs, name)
+        with open(self.log, "wb"):  # so that the number is not used again
+            pass
+        beside = os.path.join(logs, f".{step}.log.{os.getpid()}")
+        with suppress(OSError):  # a name that never changes leads to the last attempt's log
+            os.symlink(name, beside)
+            os.replace(beside, os.path.join(logs, f"{step}.log"))
+        self._about = {
+            "step": step,
             "attempt": self.number,
-            "exit": ended.status,
-            "reason": reason,
-            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started)),
-            "wall_s": round(ended.wall, 3),
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "host": os.uname().nodename,
-            "log": f"logs/{self.log.name}",
-            "command": list(words),
+            "log": f"logs/{name}",
         }
-        descriptor = os.open(self.folder / "attempts.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        self._more = about
+
+    def begin(self) -> None:
+        """Write the first line."""
+        self._add(exit=None, reason="lost", detail="killed with launch, or the machine went down")
+
+    def end(self, **more) -> None:
+        """Write the last line."""
+        self._add(**self._more, **more)
+
+    def _add(self, **more) -> None:
+        """Add a line: one write, so that a reader never sees half of it."""
+        import json  # slow to import, and not needed before the program runs
+
+        line = json.dumps(self._about | more) + "\n"
+        descriptor = os.open(
+            os.path.join(self.folder, ATTEMPTS), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666
+        )
         try:
-            os.write(descriptor, (json.dumps(line) + "\n").encode())
+            os.write(descriptor, line.encode())
         finally:
             os.close(descriptor)
 
     def tail(self, lines: int) -> list[str]:
         """Return the last lines of the log, reading no more of it than needed."""
-        with suppress(OSError), self.log.open("rb") as file:
+        return self.last(200 * lines).splitlines()[-lines:]
+
+    def last(self, count: int) -> str:
+        """Return the last bytes of the log."""
+        with suppress(OSError), open(self.log, "rb") as file:
             file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - 200 * lines))
-            return file.read().decode(errors="replace").splitlines()[-lines:]
-        return []
+            file.seek(max(0, file.tell() - count))
+            return file.read().decode(errors="replace")
+        return ""
+
+
+def last_attempt(folder: str, step: str) -> dict:
+    """Return the last line about a step; empty if there is none that can be read."""
+    last: dict = {}
+    with suppress(OSError), open(os.path.join(folder, ATTEMPTS), encoding="utf-8") as file:
+        import json
+
+        for line in file:
+            with suppress(ValueError):
+                attempt = json.loads(line)
+                if isinstance(attempt, dict) and attempt.get("step") == step:
+                    last = attempt
+    return last
+
+
+def _is_log(name: str, step: str) -> bool:
+    first, number, *rest = [*name.rsplit(".", 2), "", ""][:3]
+    return first == step and number.isdigit() and rest == ["log"]

@@ -43,8 +43,10 @@ class Config:
     seeds: tuple[int, ...]
     metric: str
     mode: str
-    gpus_per_run: int
+    gpus_per_run: float | str
     threads: int
+    time_limit: float | None = None
+    grace_time: float = 30.0
     warnings: tuple[str, ...] = ()
 
 
@@ -174,6 +176,10 @@ def _build(document: dict, warnings: list[str]) -> Config:
             f"model: '{model}' is what the workflow calls a file of its own; choose another name"
         )
     select = document.get("select") or {}
+    gpus = document.get("gpus_per_run", 1)
+    if isinstance(gpus, float) and gpus > 1 and not gpus.is_integer():
+        raise SweepError(f"gpus_per_run: {gpus} is neither a share of one GPU nor whole ones; round it")
+    limit = document.get("time_limit")
     return Config(
         train=commands["train"],
         eval=commands["eval"],
@@ -186,10 +192,19 @@ def _build(document: dict, warnings: list[str]) -> Config:
         seeds=_seeds(document["seeds"]),
         metric=select.get("metric", "accuracy"),
         mode=select.get("mode", "max"),
-        gpus_per_run=document.get("gpus_per_run", 1),
+        gpus_per_run=gpus,
         threads=document.get("threads", 1),
+        time_limit=None if limit is None else _seconds(limit),
+        grace_time=_seconds(document.get("grace_time", "30s")),
         warnings=tuple(warnings),
     )
+
+
+def _seconds(value: float | str) -> float:
+    """Read a duration: `90`, `90s`, `1.5m`, `2h`, `1d`."""
+    if not isinstance(value, str):
+        return float(value)
+    return float(value[:-1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[value[-1]]
 
 
 def _command(step: str, text: str) -> tuple[str, ...]:

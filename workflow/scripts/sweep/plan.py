@@ -58,7 +58,7 @@ class Plan:
     Attributes:
         results: the results folder, as text.
         threads: CPU threads of a run.
-        gpus: GPUs of a run.
+        gpus_per_run: what a run gets of the GPUs.
         scripts: the folder of the programs.
         summarize, accept: the programs of these rules, and what they get.
         train, evaluate: what the two rules need.
@@ -87,7 +87,7 @@ class Plan:
         self.folder = Path(self.results)
         self.private = self.folder / PRIVATE
         self.threads = self.config.threads
-        self.gpus = self.config.gpus_per_run
+        self.gpus_per_run = self.config.gpus_per_run
         self.scripts = home / "workflow" / "scripts"
         self.omitted = results.read_defaults(self.folder)
         self.verdicts: dict[str, tuple[Verdict, Verdict]] = {}
@@ -455,6 +455,12 @@ class Step:
             from snakemake.io import directory
 
             self.outputs["model"] = directory(self.outputs["model"])
+        config = plan.config
+        self._limits = [f"--gpus={config.gpus_per_run}", f"--grace={config.grace_time:g}"]
+        if config.time_limit is not None:
+            self._limits.append(f"--time-limit={config.time_limit:g}")
+        if config.gpus_per_run == "auto":
+            self._limits.append(f"--peaks={plan.private / 'peaks.jsonl'}")
         self._made_with = {
             "command": shlex.join(words),
             "fixed": shlex.join(naming.to_flags(plan.config.fixed.items())) if "flags" in used else "",
@@ -517,6 +523,7 @@ class Step:
             self.name,
             f"{plan.results}/{wildcards.run}/{RECORD[self.name]}",
             f"--threads={plan.threads}",
+            *self._limits,
             "--made-with",
             *(f"{part} {text}" for part, text in self.made_with(wildcards.run).items()),
             "--",

@@ -229,8 +229,18 @@ def last_attempt(folder: Path) -> dict:
     """Return the record of a run's last attempt, or an empty one."""
     with suppress(OSError, ValueError, IndexError):
         lines = (folder / ATTEMPTS).read_text(encoding="utf-8").splitlines()
-        return json.loads(lines[-1])
+        attempt = json.loads(lines[-1])
+        return attempt if isinstance(attempt, dict) else {}
     return {}
+
+
+def last_lines(log: Path, count: int) -> list[str]:
+    """Return the last lines of a log, reading no more of it than needed."""
+    with suppress(OSError), log.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - 200 * count))
+        return file.read().decode(errors="replace").splitlines()[-count:]
+    return []
 
 
 def write_table(path: Path, rows: Iterable[Mapping[str, object]], columns: list[str]) -> None:

@@ -8,6 +8,7 @@ from sweep.results import METRICS, Verdict
 
 NAMED = 10  # runs named on the terminal; `runs.csv` names them all
 TOP = 5
+TAIL = 5  # lines of a failed run's log
 
 
 def count(number: int, noun: str) -> str:
@@ -41,7 +42,7 @@ def status(train: Verdict, evaluation: Verdict, metrics: dict, attempt: dict) ->
         return "stale"
     if train.fresh and evaluation.fresh:
         return "diverged" if None in metrics.values() else "finished"
-    return "failed" if attempt.get("exit") else "not run"
+    return "not run" if attempt.get("exit", 0) == 0 else "failed"
 
 
 def write_runs(plan) -> bool:
@@ -58,23 +59,26 @@ def write_runs(plan) -> bool:
         values = dict(zip(combination.names, combination.values, strict=True))
         names |= dict.fromkeys(combination.names)
         scores |= dict.fromkeys(metrics)
-        rows.append((status(*verdicts, metrics, attempt), seed, values, metrics, f"{plan.results}/{run}"))
+        state = status(*verdicts, metrics, attempt)
+        reason = attempt.get("reason") if state == "failed" else None
+        rows.append((state, reason, seed, values, metrics, f"{plan.results}/{run}"))
     # A hyperparameter may be called like a column of ours, a metric like either.
-    ours = ("status", "seed", "path")
+    ours = ("status", "reason", "seed", "path")
     columns_of = {n: f"hyperparameter.{n}" if n in ours else n for n in sorted(names)}
     taken = {*ours, *columns_of.values()}
     labels = {n: f"metric.{n}" if n in taken else n for n in scores}
     table = [
         {
             "status": s,
+            "reason": reason,
             "seed": seed,
             "path": path,
             **{columns_of[n]: v for n, v in values.items()},
             **{labels[n]: m for n, m in metrics.items()},
         }
-        for s, seed, values, metrics, path in rows
+        for s, reason, seed, values, metrics, path in rows
     ]
-    columns = ["status", "seed", *columns_of.values(), *labels.values(), "path"]
+    columns = ["status", "reason", "seed", *columns_of.values(), *labels.values(), "path"]
     results.write_table(plan.folder / "runs.csv", table, columns)
     plan.statuses = {path: s for s, *_, path in rows}
     return set(plan.statuses.values()) <= {"finished", "diverged"}
@@ -91,9 +95,19 @@ def show(plan) -> str:
         + ", ".join(f"{number} {name}" for name, number in sorted(tally.items()))
         + f". All of them: {runs_csv}"
     ]
-    for path in [p for p, s in plan.statuses.items() if s == "failed"][:NAMED]:
+    failed = [p for p, s in plan.statuses.items() if s == "failed"]
+    for path in failed[:NAMED]:
         attempt = results.last_attempt(Path(path))
-        lines.append(f"  failed: {path}: {attempt.get('reason', '')}; log: {path}/{attempt.get('log', '')}")
+        log = Path(path, attempt.get("log", ""))
+        step, reason, detail = (attempt.get(key, "") for key in ("step", "reason", "detail"))
+        lines.append(f"  failed: {path}: {step} {reason}, {detail}; log: {log}")
+        lines += [f"    | {line}" for line in results.last_lines(log, TAIL)]
+    if len(failed) > NAMED:
+        lines.append(f"  and {len(failed) - NAMED} more failed")
+    for state in ("stale", "not run"):
+        paths = [p for p, s in plan.statuses.items() if s == state]
+        lines += [f"  {state}: {path}" for path in paths[:NAMED]]
+        lines += [f"  and {len(paths) - NAMED} more {state}"] if len(paths) > NAMED else []
     summary = plan.folder / "summary.csv"
     if summary.exists():
         lines += ["", *best_rows(summary, plan.config.metric), "", f"All combinations: {summary}"]
