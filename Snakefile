@@ -13,7 +13,9 @@ plan = Plan(
 )  # reads, checks and expands config.yaml, and says what is there and what is stale
 
 
-gpus = announce(workflow, plan.gpus_per_run)  # hands out the devices; the rules ask for this many
+gpus = announce(
+    workflow, plan.gpus_per_run
+)  # hands out the devices; the rules ask for this many
 
 
 wildcard_constraints:
