@@ -8,14 +8,10 @@ from launch.call import announce
 from launch.stop import end_jobs_on_signal
 from sweep.plan import Plan
 
-plan = Plan(
-    workflow
-)  # reads, checks and expands config.yaml, and says what is there and what is stale
-
-
-gpus = announce(
-    workflow, plan.gpus_per_run
-)  # hands out the devices; the rules ask for this many
+# Reads, checks and expands config.yaml, and says what is there and what is stale.
+plan = Plan(workflow)
+# Hands out the GPUs; the rules ask for this many.
+gpus = announce(workflow, plan.gpus_per_run)
 
 
 wildcard_constraints:
