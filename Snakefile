@@ -6,6 +6,7 @@ sys.path.insert(0, f"{workflow.basedir}/workflow/scripts")
 
 from launch.call import announce
 from launch.stop import end_jobs_on_signal
+from launch.warm import explain
 from sweep.plan import Plan
 
 # Reads, checks and expands config.yaml, and says what is there and what is stale.
@@ -112,6 +113,7 @@ rule accept:
 onstart:
     end_jobs_on_signal()
     plan.start()
+    explain(plan.warm)
 
 
 onsuccess:

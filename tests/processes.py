@@ -14,7 +14,7 @@ SCRIPTS = Path(__file__).resolve().parent.parent / "workflow" / "scripts"
 LAUNCH = SCRIPTS / "launch"
 PROMISE = 5.0  # seconds after which no program of a killed study may be left
 PATIENCE = 30.0  # seconds that anything else may take on a busy machine
-_MARK = "SNAKESWEEP_TEST_FAMILY"
+_MARK = "TESTED_FAMILY"
 
 # Runs a program with `launch.process` alone, and prints how it ended: `python -c … GRACE LOG WORD…`.
 RUN = """

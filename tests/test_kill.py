@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,14 @@ from study import ROOT, Study
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "1"))
 # The second run does not end by itself, and has a child in a session of its own.
 TRAIN = """\
+import numpy  # so that it starts warm, if it may
 import os, subprocess, sys, time
 x, model = sys.argv[1].partition("=")[2], sys.argv[3]
 if x == "2" and not os.path.exists("go"):
     subprocess.Popen(["sleep", "600"], start_new_session=True)
-    open("running", "w").close()
+    with open("pid", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename("pid", "running")
     time.sleep(600)
 open(model, "w").write("model")
 """
@@ -40,32 +44,32 @@ seeds: 1
 
 
 def find(family, what: str) -> int | None:
-    """Find snakemake, the launch of the second run, or its program."""
+    """Find the launch of the second run, or its program."""
+    if what == "program":
+        with suppress(OSError):
+            return int((family.folder / "running").read_text())
+        return None
     for pid in family.alive():
-        try:
+        with suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-            # The keeper has the same words as launch, and is a child of it.
-            keeper = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[3] == str(pid)
-        except OSError:
-            continue
-        is_launch = any(word.endswith("/launch") for word in words)
-        if what == "launch" and is_launch and any("x=2" in word for word in words) and not keeper:
-            return pid
-        if what == "program" and not is_launch and words[1:3] == ["train.py", "--x=2"]:
-            return pid
+            # The keeper of a cold start has the same words as launch, and leads a session.
+            keeper = os.getsid(pid) == pid
+            if any(w.endswith("/launch") for w in words) and any("x=2" in w for w in words) and not keeper:
+                return pid
     return None
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))
 @pytest.mark.parametrize("target", ["snakemake", "launch", "program"])
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
-def test_kill(tmp_path, family, name, target, number):
-    study = Study(tmp_path, CONFIG, TRAIN, EVAL)
+@pytest.mark.parametrize("warm", ["true", "false"], ids=["warm", "cold"])
+def test_kill(tmp_path, family, name, target, number, warm):
+    study = Study(tmp_path, f"{CONFIG}warm: {warm}\n", TRAIN, EVAL)
     inventory = tmp_path / "inventory.json"
     inventory.write_text(json.dumps({"devices": [{"uuid": "GPU-0", "memory": 1000}]}))
     env = {"SNAKESWEEP_INVENTORY": str(inventory), "SNAKESWEEP_LEASES": str(tmp_path)}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    moment = random.Random(f"{name} {target} {number}")
+    moment = random.Random(f"{name} {target} {warm} {number}")
     words = [sys.executable, "-m", "snakemake", "-s", str(ROOT / "Snakefile"), "--cores", "2"]
     snakemake = family.start(*words, env=family.env_with(**env, PATH=path))
     if target == "snakemake":

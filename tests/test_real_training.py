@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import zipfile
 
 from study import ROOT, Study
 
@@ -13,6 +14,12 @@ fixed: {epochs: 1, hidden: [8]}
 grid: {learning_rate: [0.01]}
 seeds: [0, 1]
 """
+
+
+def weights(run) -> bytes:
+    """Return a model's weights as they are in its file, whose other parts hold a date."""
+    with zipfile.ZipFile(run / "model.keras") as archive:
+        return archive.read("model.weights.h5")
 
 
 def test_real_study(tmp_path):
@@ -27,6 +34,14 @@ def test_real_study(tmp_path):
     assert all(0 < metrics["accuracy"] < 1 for metrics in first.values())
     attempts = (study.results / "learning_rate=0.01/seed=0/attempts.jsonl").read_text().splitlines()
     assert set(json.loads(attempts[1])["versions"]) >= {"python", "tensorflow", "keras", "numpy"}
+    assert [json.loads(line)["start"] for line in attempts[1::2]] == ["warm", "warm"]
+    # A cold start gives the same bits.
+    cold = "learning_rate=0.01/seed=0/metrics.json"
+    study.snakemake("--config", "warm=false", "results=cold", "--", f"cold/{cold}")
+    assert json.loads((tmp_path / "cold" / cold).read_text()) == first[0]
+    assert weights(tmp_path / "cold/learning_rate=0.01/seed=0") == weights(
+        study.results / "learning_rate=0.01/seed=0"
+    )
     # Comments change nothing; the evaluation's code evaluates, a local module's code trains.
     study.edit("train.py", "\nimport ", "\n# a comment\nimport ")
     assert study.snakemake().jobs == (0, 0)

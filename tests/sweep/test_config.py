@@ -662,6 +662,7 @@ def test_defaults_of_the_schema_are_those_of_the_code(read):
         "gpus_per_run": config.gpus_per_run,
         "threads": config.threads,
         "grace_time": f"{config.grace_time:g}s",
+        "warm": config.warm,
     }
     assert found == {key: d["default"] for key, d in SCHEMA_KEYS.items() if "default" in d}
     # An empty `select` is the same as none.

@@ -32,6 +32,7 @@ Start a program of a run, in a process of its own, and put what it made in place
   RECORD           the record to write, in the run's folder
   --threads N      CPU threads for the program (default: 1)
   --gpus SHARE     GPUs, a share of one, auto, or 0 (default: whatever there is)
+  --warm           have a server start it, that has imported what it imports, if that changes nothing
   --peaks FILE     where --gpus=auto keeps what runs needed
   --time-limit S   end the program after S seconds
   --grace S        seconds between asking it to end and ending it (default: 30)
@@ -52,6 +53,7 @@ class Options:
         self.step = self.record = ""
         self.threads = 1
         self.gpus = self.peaks = self.time_limit = None
+        self.warm = False
         self.grace = process.GRACE
         self.made_with: dict[str, str] = {}
         self.command: list[str] = []
@@ -116,6 +118,7 @@ def run(
             [held, *(gpus.lease.descriptors if gpus.lease else [])],
             gpus.sample if gpus.lease else None,
             lambda: meanwhile(attempt),
+            warm_start(options, words, env, listener) if options.warm else None,
         )
     if ended.status == 0:
         try:
@@ -139,12 +142,26 @@ def run(
         memory_mib=round(ended.memory, 1),
         **used,
         versions={name: text for name, text in notes.items() if name != "peak"},
-        start="cold",
+        start=ended.start,
         command=words,
     )
     if ended.status:
         complain(attempt, ended)
     return ended.status, ended.reason
+
+
+def warm_start(options: Options, words: list[str], env: dict[str, str], listener: process.Listener):
+    """Return what asks a server to start the program."""
+
+    def ask(descriptors: list[int], watched: int) -> int:
+        from launch import warm
+
+        pid = int(call.current().get("pid", 0))
+        return warm.ask(
+            words, env, descriptors, watched, options.grace, options.time_limit, listener.pause, pid
+        )
+
+    return ask
 
 
 def meanwhile(attempt: Attempt) -> None:
@@ -200,6 +217,8 @@ def parse(arguments: list[str] | None) -> Options:
             places.append(word)
         elif word == "--made-with":
             options.made_with = dict(text.partition(" ")[::2] for text in words)
+        elif word == "--warm":
+            options.warm = True
         elif name in OPTIONS:
             try:
                 value = OPTIONS[name](text if equals else next(words, ""))

@@ -169,7 +169,7 @@ class Ledger:
 
 def ledgers(devices: Sequence, folder: str | None = None) -> list[Ledger]:
     """Open the files of some devices, in an order that is the same for all: no two wait for each other."""
-    return [Ledger(device, folder or _folder()) for device in sorted(devices, key=lambda d: d.uuid)]
+    return [Ledger(device, folder or common_folder()) for device in sorted(devices, key=lambda d: d.uuid)]
 
 
 class Lease:
@@ -254,7 +254,7 @@ def only_one(run: str, pause: Callable, say: Callable[[], None], folder: str | N
         pause, folder: see `acquire`.
         say: called once if we have to wait.
     """
-    descriptor = _open(os.path.join(folder or _folder(), f"snakesweep-{boot()}-runs"))
+    descriptor = _open(os.path.join(folder or common_folder(), f"snakesweep-{boot()}-runs"))
     about = os.stat(run)
     place = (about.st_dev << 40 ^ about.st_ino) & (1 << 62) - 1
     told = False
@@ -346,8 +346,9 @@ def _open(path: str) -> int:
     raise PermissionError(f"{path} can't be opened")
 
 
-def _folder() -> str:
-    return os.environ.get("SNAKESWEEP_LEASES") or ("/dev/shm" if os.path.isdir("/dev/shm") else "/tmp")
+def common_folder() -> str:
+    """Return where the files lie: in memory, and never on a file system that other hosts see."""
+    return os.environ.get("SNAKESWEEP_LEASES") or ("/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp")
 
 
 def boot() -> str:

@@ -12,8 +12,8 @@ from io import BufferedWriter
 
 GRACE = 30.0  # seconds between asking a program to end and ending it
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
+PDEATHSIG = 1
+SUBREAPER = 36
 _ASKED = {
     signal.SIGINT: "interrupted",
     signal.SIGHUP: "interrupted",
@@ -32,6 +32,7 @@ class Ended:  # no dataclass: importing those takes longer than all else here
         wall: seconds it took.
         cpu: seconds of processor time, its children's included.
         memory: peak memory of its largest process, MiB.
+        start: "warm", or "cold" and why.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Ended:  # no dataclass: importing those takes longer than all else here
         self.wall = wall
         self.cpu = cpu
         self.memory = memory
+        self.start = "cold"
 
 
 class Asked(Exception):
@@ -59,7 +61,19 @@ class Asked(Exception):
         self.number = number
 
 
-class Listener:
+class Cold(Exception):
+    """A program can't be started warm; why."""
+
+
+class Heard:
+    """What a keeper listens to: a pipe with the numbers of signals, and processes to die with (pidfd)."""
+
+    def __init__(self, wake: int, watched: list[int]):
+        self.wake = wake
+        self.watched = watched
+
+
+class Listener(Heard):
     """Hears the signals that we pass on, and the death of the process that we belong to.
 
     Args:
@@ -67,7 +81,7 @@ class Listener:
     """
 
     def __init__(self, owner: int | None = None):
-        self.watched: list[int] = []
+        super().__init__(-1, [])
         for process in filter(None, (owner, os.getppid())):
             with suppress(OSError):  # one outside our container can't be watched
                 self.watched.append(os.pidfd_open(process))
@@ -106,6 +120,7 @@ def run(
     held: Sequence[int] = (),
     sample: Callable[[int], None] | None = None,
     meanwhile: Callable[[], None] = lambda: None,
+    ask: Callable[..., int] | None = None,
 ) -> Ended:
     """Run a program to its end, its standard output and error going to `log`.
 
@@ -121,28 +136,38 @@ def run(
         held: descriptors that stay open in the program: a lease is held until the last of its processes ends.
         sample: called every second with the keeper's number, the ancestor of all that runs.
         meanwhile: called once, when the program runs.
+        ask: has a server start the keeper (warm), or raises Cold.
     """
     listener = listener or Listener()
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     hear, tell = os.pipe()
-    keeper = os.fork()
+    keeper, start = 0, "cold"
+    if ask:
+        try:
+            keeper = ask([log.fileno(), listener.wake, tell, *listener.watched, *held], len(listener.watched))
+            start = "warm"
+        except Cold as reason:
+            start = f"cold: {reason}"
+    prctl(SUBREAPER, 1)
+    forked = not keeper and (keeper := os.fork())
     if not keeper:
         try:
             signal.set_wakeup_fd(-1)
             os.close(listener.wake_write)
-            text = _keep(words, env, log.fileno(), listener, grace, limit, held)
+            text = keep(words, env, log.fileno(), listener, grace, limit, held)
             os.write(tell, "\n".join(map(str, text)).encode())
         finally:
             os._exit(0)
     os.close(tell)
     meanwhile()
     text = _hear(hear, keeper, sample)
-    os.waitpid(keeper, 0)  # it is about to end, or was killed
+    if forked:
+        os.waitpid(keeper, 0)  # it is about to end, or was killed
     _end_children()
     if not text:
         return Ended(137, "killed", "killed by SIGKILL, with its keeper")
     status, reason, detail, *numbers = text.split("\n")
     ended = Ended(int(status), reason, detail, *map(float, numbers))
+    ended.start = start
     if ended.reason == "not started":
         log.write(f"{ended.detail}\n".encode())
     return ended
@@ -163,21 +188,22 @@ def _hear(pipe: int, keeper: int, sample: Callable[[int], None] | None) -> str:
         said.append(more)
 
 
-def _keep(
+def keep(
     words: Sequence[str],
     env: Mapping[str, str],
     log: int,
-    listener: Listener,
+    listener: Heard,
     grace: float,
     limit: float | None,
     held: Sequence[int],
+    start: Callable[..., int] | None = None,
 ) -> tuple:
     """Start the program, wait for its end, and end what it left; return what `Ended` is made of."""
     started = time.monotonic()
     os.setsid()
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl(SUBREAPER, 1)
     try:
-        program = _start(words, env, log, held)
+        program = (start or _start)(words, env, log, held)
     except OSError as error:
         return 127, "not started", f"{words[0]} can't be started: {error.strerror}", 0.0, 0.0, 0.0
     asked = _watch(program, listener, grace, limit)
@@ -199,7 +225,7 @@ def _start(words: Sequence[str], env: Mapping[str, str], log: int, held: Sequenc
     if not program:
         try:
             os.setsid()
-            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            prctl(PDEATHSIG, signal.SIGKILL)
             if os.getppid() != keeper:
                 os._exit(0)
             for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
@@ -222,7 +248,7 @@ def _start(words: Sequence[str], env: Mapping[str, str], log: int, held: Sequenc
     return program
 
 
-def _watch(program: int, listener: Listener, grace: float, limit: float | None) -> int:
+def _watch(program: int, listener: Heard, grace: float, limit: float | None) -> int:
     """Wait until the program has ended; return the signal that it was asked to end with, or 0.
 
     SIGALRM stands for the time limit: the program gets SIGTERM then.
@@ -265,13 +291,14 @@ def _end_children() -> None:
         except ChildProcessError:
             return
         if not ended:
-            for child in _children():
+            for child in children():
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(child, signal.SIGKILL)
             time.sleep(0.001)
 
 
-def _children() -> list[int]:
+def children() -> list[int]:
+    """List our children."""
     ours = os.getpid()
     return [number for number in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent(number) == ours]
 
@@ -305,5 +332,6 @@ def _name(number: int) -> str:
         return f"signal {number}"
 
 
-def _prctl(option: int, value: int) -> None:
+def prctl(option: int, value: int) -> None:
+    """Set a property of this process that dies or adopts; see prctl(2)."""
     ctypes.CDLL(None).prctl(option, value)

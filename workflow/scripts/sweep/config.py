@@ -47,6 +47,7 @@ class Config:
     threads: int
     time_limit: float | None = None
     grace_time: float = 30.0
+    warm: bool = True
     warnings: tuple[str, ...] = ()
 
 
@@ -68,7 +69,8 @@ def read_config(path: Path, overrides: Mapping[str, object], check: bool = True)
     for key, value in overrides.items():
         if isinstance(value, dict | list):
             raise SweepError(f"--config {key}=…: only single values can be set there; edit {path}")
-        document[key] = value
+        # Snakemake knows True and False only.
+        document[key] = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
     try:
         if check:
             _check_schema(document)
@@ -196,6 +198,7 @@ def _build(document: dict, warnings: list[str]) -> Config:
         threads=document.get("threads", 1),
         time_limit=None if limit is None else _seconds(limit),
         grace_time=_seconds(document.get("grace_time", "30s")),
+        warm=document.get("warm", True),
         warnings=tuple(warnings),
     )
 

@@ -59,6 +59,7 @@ class Plan:
         results: the results folder, as text.
         threads: CPU threads of a run.
         gpus_per_run: what a run gets of the GPUs.
+        warm: the commands that are to start warm.
         scripts: the folder of the programs.
         summarize, accept: the programs of these rules, and what they get.
         train, evaluate: what the two rules need.
@@ -88,6 +89,7 @@ class Plan:
         self.private = self.folder / PRIVATE
         self.threads = self.config.threads
         self.gpus_per_run = self.config.gpus_per_run
+        self.warm = {"train": self.config.train, "eval": self.config.eval} if self.config.warm else {}
         self.scripts = home / "workflow" / "scripts"
         self.omitted = results.read_defaults(self.folder)
         self.verdicts: dict[str, tuple[Verdict, Verdict]] = {}
@@ -459,6 +461,8 @@ class Step:
         self._limits = [f"--gpus={config.gpus_per_run}", f"--grace={config.grace_time:g}"]
         if config.time_limit is not None:
             self._limits.append(f"--time-limit={config.time_limit:g}")
+        if config.warm:
+            self._limits.append("--warm")
         if config.gpus_per_run == "auto":
             self._limits.append(f"--peaks={plan.private / 'peaks.jsonl'}")
         self._made_with = {

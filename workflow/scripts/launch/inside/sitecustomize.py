@@ -34,13 +34,17 @@ class _Finder:
 
         def exec_module(module):
             load(module)
-            try:
-                act(module)
-            except Exception as error:  # a framework that changed is no reason to fail the run
-                print(f"Snakesweep can't limit {name}'s GPU memory ({error})", file=sys.stderr)
+            _act(name, act, module)
 
         spec.loader.exec_module = exec_module
         return spec
+
+
+def _act(name, act, module):
+    try:
+        act(module)
+    except Exception as error:  # a framework that changed is no reason to fail the run
+        print(f"Snakesweep can't limit {name}'s GPU memory ({error})", file=sys.stderr)
 
 
 def _cap_tensorflow(tf):
@@ -124,8 +128,17 @@ def _next_sitecustomize():
         sys.modules["sitecustomize"] = this
 
 
-if _NOTES:
-    atexit.register(_note)
-if _CAP:
-    sys.meta_path.insert(0, _Finder({"tensorflow": _cap_tensorflow, "torch": _cap_torch}))
-_next_sitecustomize()
+def start():
+    """Watch over this process; frameworks that are there already, in a warm start, are capped at once."""
+    if _NOTES:
+        atexit.register(_note)
+    if _CAP:
+        actions = {"tensorflow": _cap_tensorflow, "torch": _cap_torch}
+        for name in [name for name in actions if name in sys.modules]:
+            _act(name, actions.pop(name), sys.modules[name])
+        sys.meta_path.insert(0, _Finder(actions))
+
+
+if __name__ == "sitecustomize":
+    start()
+    _next_sitecustomize()
