@@ -215,6 +215,7 @@ def test_program_that_sets_the_backend_first(warm):
         ("import json\n", "it imports no installed package"),
         ("import thready\n", "an import started threads, which a fork would lose"),
         ("import broken\n", "`import broken` failed here (ZeroDivisionError)"),
+        ("import own\n", "own is no installed package, and an edit of it must be seen"),
         ("import numpy\nprint('hidden')\n", "colorsys beside the program hides an installed module"),
     ],
 )
@@ -224,6 +225,7 @@ def test_cold_with_the_reason(warm, program, why):
     site.joinpath("thready.py").write_text(
         "import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()\n"
     )
+    site.joinpath("own.py").write_text("import numpy\n")
     site.joinpath("broken.py").write_text("1 / 0\n")
     site.joinpath("sitecustomize.py").write_text("import colorsys\n")
     if "hidden" in program:
@@ -231,7 +233,7 @@ def test_cold_with_the_reason(warm, program, why):
     warm.write("program.py", program)
     attempt, _ = warm.run(env={"PYTHONPATH": str(site)})
     assert attempt["start"] == f"cold: {why}"
-    by_server = "comes before" not in why and "no installed" not in why
+    by_server = "comes before" not in why and "it imports no" not in why
     assert self_said(warm) == by_server
     warm.run(env={"PYTHONPATH": str(site)})
     assert not self_said(warm)  # once is enough

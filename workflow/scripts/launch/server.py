@@ -107,7 +107,20 @@ def import_all(statements: list[str]) -> str:
                 return "an import started CUDA, which can't be forked"
         except OSError:
             continue
-    return ""
+    own = next(filter(is_projects_own, sorted(sys.modules.values(), key=lambda m: m.__name__)), None)
+    return f"{own.__name__} is no installed package, and an edit of it must be seen" if own else ""
+
+
+def is_projects_own(module) -> bool:
+    """Say whether a module lies where people edit: neither Python's own nor in a folder of installed packages."""
+    path = getattr(module, "__file__", None)
+    if not path or module.__name__ in ("__main__", "sitecustomize", "usercustomize"):
+        return False
+    path = os.path.realpath(path)
+    python = os.path.dirname(os.path.realpath(os.__file__))
+    return not path.startswith(python + os.sep) and not {"site-packages", "dist-packages"} & set(
+        path.split(os.sep)
+    )
 
 
 def blas_threads() -> int:
@@ -171,6 +184,8 @@ def keep(request: dict, descriptors: list[int], connection, before: set[str], pr
     watched, held = more[: request["watched"]], more[request["watched"] :]
     try:
         connection.sendall(f"ok {os.getpid()}\n".encode())
+        if connection.recv(2) != b"go":
+            os._exit(0)
     except OSError:  # whoever asked is gone
         os._exit(0)
     connection.close()
@@ -321,8 +336,10 @@ def run(request: dict) -> None:
 
 if __name__ == "__main__":
     try:
+        place = os.stat(sys.argv[4]).st_ino
         serve()
-        os.unlink(sys.argv[4])
+        if os.stat(sys.argv[4]).st_ino == place:  # else it is another server's by now
+            os.unlink(sys.argv[4])
         os._exit(0)
     except Program as program:
         request = program.request

@@ -82,44 +82,58 @@ def ask(
     import resource
 
     start = _beginning(words)
+    request = {
+        "words": list(words),
+        "env": dict(env),
+        "cwd": os.getcwd(),
+        "umask": _umask(),
+        "limits": [resource.getrlimit(number) for number in range(16)],  # all that Linux has
+        "watched": watched,
+        "grace": grace,
+        "limit": limit,
+    }
+    text = json.dumps(request).encode()
     try:
-        connection = _connect(words, env, start, owner or 0)
-        request = {
-            "words": list(words),
-            "env": dict(env),
-            "cwd": os.getcwd(),
-            "umask": _umask(),
-            "limits": [resource.getrlimit(number) for number in range(16)],  # all that Linux has
-            "watched": watched,
-            "grace": grace,
-            "limit": limit,
-        }
-        text = json.dumps(request).encode()
-        with connection:
-            head = f"{len(text)}\n".encode()
-            socket.send_fds(connection, [head], list(descriptors))
-            connection.sendall(text)
-            answer = b""
-            deadline = time.monotonic() + PATIENCE
-            while not answer.endswith(b"\n"):
-                if time.monotonic() > deadline:
-                    raise Cold("the server did not answer")
-                pause(1, connection.fileno())
-                try:
-                    more = connection.recv(4096, socket.MSG_DONTWAIT)
-                except BlockingIOError:
-                    continue
-                if not more:
-                    raise Cold("the server ended")
-                answer += more
+        answer = ""
+        for _ in range(2):  # a server may end just when we ask it
+            with _connect(words, env, start, owner or 0) as connection:
+                if answer := _request(connection, text, descriptors, pause):
+                    break
     except (OSError, ValueError) as error:
         raise Cold(str(error)) from None
-    kind, _, rest = answer.decode().strip().partition(" ")
+    kind, _, rest = (answer or "cold the server ended").partition(" ")
     if kind == "first":  # of all that were refused
         print(f"{words[1]} can't start warm: {rest}", file=sys.stderr)
     if kind != "ok":
         raise Cold(rest)
     return int(rest)
+
+
+def _request(connection: socket.socket, text: bytes, descriptors: Sequence[int], pause) -> str:
+    """Send a request; return the answer, nothing if the server ended."""
+    try:
+        socket.send_fds(connection, [f"{len(text)}\n".encode()], list(descriptors))
+        connection.sendall(text)
+    except ConnectionError:
+        return ""
+    answer = b""
+    deadline = time.monotonic() + PATIENCE
+    while not answer.endswith(b"\n"):
+        if time.monotonic() > deadline:
+            raise Cold("the server did not answer")
+        pause(1, connection.fileno())
+        try:
+            more = connection.recv(4096, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            continue
+        except ConnectionError:
+            return ""
+        if not more:
+            return ""
+        answer += more
+    if answer.startswith(b"ok"):
+        connection.sendall(b"go")  # only now will the keeper start anything: we may have given up
+    return answer.decode().strip()
 
 
 def _beginning(words: Sequence[str]) -> Beginning:
@@ -164,7 +178,8 @@ def _connect(words: Sequence[str], env: Mapping[str, str], start: Beginning, own
                 _reach(connection.connect, path)
         finally:
             os.close(turn)
-    os.utime(path)
+    with suppress(OSError):
+        os.utime(path)  # used now
     return connection
 
 
@@ -230,7 +245,8 @@ def _make_room(place: str) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as last:
             _reach(last.connect, path)
             last.sendall(b'5\n"end"')
-        os.unlink(path)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def _place() -> str:
