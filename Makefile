@@ -1,6 +1,6 @@
 # Set-up and development only; what a user does with a study is a snakemake target or option.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-kill test-gpu bench bench-plan bench-launch format lint lock
+.PHONY: help run test test-kill test-gpu bench bench-plan bench-launch bench-study format lint lock
 
 PYTHON ?= python3
 VENV := .venv
@@ -21,13 +21,17 @@ test-kill: $(VENV)/dev.stamp  ## Kill snakemake, launch and programs N times per
 test-gpu: $(VENV)/dev.stamp  ## Check leases, caps and packing on this machine's GPU
 	pytest -q -s tests/gpu
 
-bench: bench-plan bench-launch  ## Measure everything that is measured
+bench: bench-plan bench-launch bench-study  ## Measure everything that is measured
 
 bench-plan: $(VENV)/run.stamp  ## Measure planning against a hand-written Snakefile
 	python benchmarks/plan.py
 
 bench-launch: $(VENV)/run.stamp  ## Measure what launch adds to a process
 	python benchmarks/launch.py
+
+bench-study: $(VENV)/run.stamp  ## Measure studies by Snakesweep and by what people use instead (an hour)
+	python benchmarks/study.py --epochs 5
+	python benchmarks/study.py --epochs 150
 
 format: $(VENV)/dev.stamp  ## Format the code and the generated documentation
 	ruff format .

@@ -313,6 +313,7 @@ def test_the_shipped_config_is_valid():
             "grid: {a: 1}\ngpus_per_run: 1.5",
             ["gpus_per_run: 1.5 is neither a share of one GPU nor whole ones"],
         ),
+        ("grid: {a: 1}\ngpus_per_run: 0.001", ["gpus_per_run: 0.001 of a GPU is too small a share"]),
         ("grid: {a: 1}\ngpus_per_run: some", ["gpus_per_run: 'some' is not taken"]),
         ("grid: {a: 1}\ntime_limit: 2w", ["time_limit: '2w' is not taken"]),
         ("grid: {a: 1}\ntime_limit: 0", ["time_limit: 0 is not taken"]),

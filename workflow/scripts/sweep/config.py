@@ -181,6 +181,8 @@ def _build(document: dict, warnings: list[str]) -> Config:
     gpus = document.get("gpus_per_run", 1)
     if isinstance(gpus, float) and gpus > 1 and not gpus.is_integer():
         raise SweepError(f"gpus_per_run: {gpus} is neither a share of one GPU nor whole ones; round it")
+    if isinstance(gpus, float) and 0 < gpus < 0.01:
+        raise SweepError(f"gpus_per_run: {gpus} of a GPU is too small a share; the least is 0.01")
     limit = document.get("time_limit")
     return Config(
         train=commands["train"],
