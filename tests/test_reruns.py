@@ -239,7 +239,7 @@ def test_accept_keeps_finished_runs(finished):
     }
     outcome = finished.snakemake("-n")
     assert outcome.jobs == (8, 8)
-    assert "snakemake accept" in outcome.text
+    assert "snakemake --cores 1 accept" in outcome.text
     outcome = finished.snakemake("accept")
     assert "Accepted for 8 runs (train)" in outcome.text
     after = {

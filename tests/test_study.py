@@ -178,6 +178,7 @@ def test_undeclared_point_runs_when_its_path_is_asked_for(finished):
         ("dropout=0.0/x=1/y=adam/seed=0", "results/x=1/y=adam/seed=0"),
         ("x=1/y=a~2fb/seed=0", "'a~2Fb'"),
         ("x=1/y=adam", "results/x=1/y=adam/seed=0"),
+        ("epochs=9/x=1/y=adam/seed=0", "'epochs' is fixed in this study"),
     ],
 )
 def test_paths_written_otherwise_are_refused(study, path, right):

@@ -200,6 +200,8 @@ def test_diverged_run_is_a_result(tmp_path):
         ("{write:model/}", "mkdir $0", "folder model is empty"),
         ("{metrics:m.json}", "echo '{\"a\": 1' > $0", "m.json is no JSON"),
         ("{metrics:m.json}", "echo '{}' > $0", "m.json must hold one object"),
+        ("{write:model}", "mkdir $0; echo > $0/x", "model is a folder; write its name as `model/`"),
+        ("{write:model/}", "echo > $0", "model is a file; write its name as `model`"),
     ],
 )
 def test_bad_output_is_a_failure(tmp_path, place, script, says):

@@ -51,7 +51,7 @@ class Places:
         diverged = False
         for name, kind in self._outputs.items():
             path = self._new(name)
-            _check_there(path, name)
+            _check_there(path, name, kind == "folder")
             if kind == "metrics":
                 diverged |= _make_strict(path, name)
         text = {
@@ -128,7 +128,7 @@ class Places:
             return self._in_place(name)
         if kind == "keep":
             return self._keep(name)
-        self._outputs[name.rstrip("/")] = kind
+        self._outputs[name.rstrip("/")] = "folder" if name.endswith("/") else kind
         return self._new(name.rstrip("/"))
 
     def _keep(self, name: str) -> str:
@@ -190,7 +190,12 @@ def _files(folder: str) -> Iterator[str]:
                 yield path
 
 
-def _check_there(path: str, name: str) -> None:
+def _check_there(path: str, name: str, folder: bool) -> None:
+    if os.path.exists(path) and os.path.isdir(path) != folder:
+        is_there, right = ("a file", name) if folder else ("a folder", f"{name}/")
+        raise BadOutput(
+            f"left with status 0, but {name} is {is_there}; write its name as `{right}` (model: {right})"
+        )
     if os.path.isdir(path):
         if not any(map(os.path.getsize, _files(path))):
             raise BadOutput(f"left with status 0, but the folder {name} is empty")

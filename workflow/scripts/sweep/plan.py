@@ -265,6 +265,10 @@ class Plan:
                 values = naming.read_pairs(pairs)
             except SweepError as error:
                 raise SweepError(f"{self.results}/{run}: {error}") from None
+            for name in set(values) & set(self.config.fixed):
+                raise SweepError(
+                    f"{self.results}/{run}: '{name}' is fixed in this study; leave it out, or vary it instead"
+                )
             right = [naming.to_pair(n, v) for n, v in sorted(values.items())]
             left_out = {naming.to_pair(n, v) for n, v in self.omitted.items()}
             path = naming.fold([pair for pair in right if pair not in left_out])

@@ -32,7 +32,9 @@ def opening(plan, existing: set[str], notes: list[str]) -> str:
         if len(runs) > NAMED:
             lines.append(f"  and {len(runs) - NAMED} more")
     if plan.unaccepted != "[]":
-        lines.append("If the new code gives the same results, `snakemake accept` keeps the finished runs.")
+        lines.append(
+            "If the new code gives the same results, `snakemake --cores 1 accept` keeps the finished runs."
+        )
     return "\n".join([*lines, *(f"Note: {note}" for note in notes)])
 
 
