@@ -157,6 +157,41 @@ def test_ends(warm, end):
     assert re.sub("0x[0-9a-f]+", "0x", hot) == re.sub("0x[0-9a-f]+", "0x", cold)
 
 
+@pytest.mark.parametrize(
+    "left",
+    [
+        "kept = open('left', 'w')",
+        "numpy.kept = open('left', 'w')",
+        "numpy.random.kept = [open('left', 'wb', buffering=1000)]",
+        "logging.kept = open('left', 'w')",
+        "beside.kept = open('left', 'w')",
+        "kept = Ends(open('left', 'w'))",
+        "beside.kept = Ends(open('left', 'w')); beside.kept.itself = beside.kept",
+    ],
+)
+def test_what_is_left_to_the_end_is_done(warm, left):
+    warm.write("beside.py", "import numpy\n")
+    kept = left.partition(" = ")[0]
+    text = "b'in a buffer'" if "'wb'" in left else "'in a buffer'"
+    file = f"{kept}[0]" if "[" in left else f"{kept}.file" if "Ends" in left else kept
+    warm.write(
+        "program.py",
+        "import numpy\nimport atexit, gc, logging, beside\n"
+        "class Ends:\n"
+        "    def __init__(self, file): self.file = file\n"
+        "    def __del__(self): print('ends'); self.file.write(' and at the end')\n"
+        "atexit.register(lambda: print('at exit'))\n"
+        f"{left.partition(';')[0] if 'Ends' not in left else ''}\n{left}\n{file}.write({text})\n",
+    )
+    logs, files = [], []
+    for start in (False, True):
+        logs.append(warm.run(warm=start)[1])
+        files.append((warm.folder / "left").read_text())
+        (warm.folder / "left").unlink()
+    assert logs[0] == logs[1]
+    assert files[0] == files[1] == "in a buffer" + " and at the end" * ("Ends" in left)
+
+
 def test_an_edit_is_seen(warm):
     warm.write("program.py", "import numpy\nimport beside\nprint(1, beside.VALUE)\n")
     warm.write("beside.py", "VALUE = 1\n")
