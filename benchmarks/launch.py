@@ -45,7 +45,14 @@ def main() -> None:
 def measure(place: Path, pairs: int) -> dict:
     """Call a tiny program directly and through launch, in turn."""
     program = [sys.executable, "-c", PROGRAM]
-    launch = [sys.executable, str(ROOT / "workflow/scripts/launch"), "train", "run/record.json", "--gpus=1"]
+    launch = [
+        sys.executable,
+        "-S",
+        str(ROOT / "workflow/scripts/launch/__main__.py"),
+        "train",
+        "run/record.json",
+        "--gpus=1",
+    ]
     calls = {
         "direct": [*program, "model"],
         "launch": [*launch, "--made-with", "run x=1", "code a=1", "--", *program, "{write:model}"],

@@ -58,6 +58,27 @@ rule evaluate:
     output: "{{run}}/metrics.json"
     shell: "{python} {scripts}/eval.py --model {{input}} --data {data} --split validation --metrics {{output}}"
 """
+OPTUNA = """
+import json, subprocess, sys
+import optuna
+
+lines = json.loads(sys.argv[1])
+def objective(trial):
+    subprocess.run(["sh", "-c", lines[trial.suggest_categorical("run", list(range(len(lines))))]], check=True)
+    return 0.0
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+sampler = optuna.samplers.GridSampler({{"run": list(range(len(lines)))}})
+optuna.create_study(sampler=sampler).optimize(objective, n_trials=len(lines), n_jobs={cores})
+"""
+HYDRA = """
+if __name__ == "__main__":
+    import hydra
+
+    @hydra.main(version_base=None, config_path=None)
+    def main(config):
+        one((config.folder, config.learning_rate, config.seed))
+    main()
+"""
 CONFIG = """
 train: python {scripts}/train.py {{flags}} --seed {{seed}} --data {{data}} --model {{model}}
 eval: python {scripts}/eval.py --model {{model}} --data {{data}} --split {{split}} --metrics {{metrics}}
@@ -100,6 +121,11 @@ class Bench:
         }
         if shutil.which("parallel"):
             self.ways["GNU parallel"] = self.parallel
+        if shutil.which("tsp"):
+            self.ways["task-spooler"] = self.task_spooler
+        if PEERS.exists():
+            self.ways["Optuna, a process per step"] = self.optuna
+            self.ways["Hydra with joblib, no isolation"] = self.hydra
 
     def folders(self, place: Path) -> list[tuple[str, float, int]]:
         """Make a folder per run, for ways that do not."""
@@ -165,8 +191,40 @@ class Bench:
         """Run by GNU parallel."""
         call(["parallel", "--will-cite", "-j", str(self.cores)], place, self.commands(place))
 
+    def task_spooler(self, place: Path) -> None:
+        """Run by task-spooler, with a server of its own."""
+        env = {"TS_SOCKET": str(place / "socket")}
+        call(["tsp", "-S", str(self.cores)], place, more=env)
+        try:
+            for line in self.commands(place).splitlines():
+                call(["tsp", "-n", "sh", "-c", line], place, more=env)
+            while " running " in (queue := call(["tsp"], place, more=env)) or " queued " in queue:
+                time.sleep(0.02)
+        finally:
+            subprocess.run(["tsp", "-K"], env=environment() | env, stdout=QUIET, stderr=QUIET)
+
+    def optuna(self, place: Path) -> None:
+        """Run by Optuna's grid, its threads starting a process per step."""
+        lines = self.commands(place).splitlines()
+        call([str(PEERS), "-c", OPTUNA.format(**self.values), json.dumps(lines)], place)
+
+    def hydra(self, place: Path) -> None:
+        """Run by Hydra's joblib launcher: its workers are used again, so runs share a process."""
+        program = place / "app.py"
+        program.write_text(IN_PROCESS.format(**self.values) + HYDRA)
+        (place / "runs").mkdir()
+        rates, seeds = (",".join(map(str, values)) for values in (self.rates, self.seeds))
+        words = [
+            f"+learning_rate={rates}",
+            f"+seed={seeds}",
+            f"+folder={place}/runs/${{learning_rate}}-${{seed}}",
+        ]
+        words += ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={self.cores}", "--multirun"]
+        call([str(PEERS), str(program), *words], place)
+
 
 QUIET = subprocess.DEVNULL
+PEERS = ROOT / "benchmarks" / ".peers" / "bin" / "python"  # made by `make bench-study`
 
 
 def environment() -> dict[str, str]:
@@ -177,12 +235,12 @@ def environment() -> dict[str, str]:
     return env | dict.fromkeys(threads, "1") | {"PATH": path}
 
 
-def call(words: list[str], place: Path, text: str = "") -> None:
-    """Run a command; show what it said if it failed."""
+def call(words: list[str], place: Path, text: str = "", more: dict[str, str] | None = None) -> str:
+    """Run a command and return what it said; leave with that if it failed."""
     done = subprocess.run(
         words,
         cwd=place,
-        env=environment(),
+        env=environment() | (more or {}),
         input=text,
         text=True,
         stdout=subprocess.PIPE,
@@ -190,6 +248,7 @@ def call(words: list[str], place: Path, text: str = "") -> None:
     )
     if done.returncode:
         sys.exit(f"{' '.join(words[:4])} failed:\n{done.stdout[-3000:]}")
+    return done.stdout
 
 
 def measure(bench: Bench, rounds: int) -> dict[str, list[float]]:
@@ -225,11 +284,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds (default: 3)")
     parser.add_argument("--runs", type=int, default=12, help="runs of the study (default: 12)")
     parser.add_argument(
-        "--epochs", type=int, default=5, help="epochs of a run: 5 are short, 150 medium (default: 5)"
+        "--epochs", type=int, default=20, help="epochs of a run: 20 take 2 s, 350 take 20 s (default: 20)"
     )
     parser.add_argument("--cores", type=int, default=os.cpu_count(), help="runs at once (default: all cores)")
+    parser.add_argument("--ways", nargs="+", default=[""], help="only ways whose name has one of these texts")
     options = parser.parse_args()
-    seconds = measure(Bench(options.runs, options.epochs, options.cores), options.rounds)
+    bench = Bench(options.runs, options.epochs, options.cores)
+    bench.ways = {n: way for n, way in bench.ways.items() if any(text in n for text in options.ways)}
+    seconds = measure(bench, options.rounds)
     report = {
         "runs": options.runs,
         "epochs": options.epochs,

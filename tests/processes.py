@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "workflow" / "scripts"
-LAUNCH = SCRIPTS / "launch"
+LAUNCH = SCRIPTS / "launch" / "__main__.py"
 PROMISE = 5.0  # seconds after which no program of a killed study may be left
 PATIENCE = 30.0  # seconds that anything else may take on a busy machine
 _MARK = "TESTED_FAMILY"
@@ -114,6 +114,6 @@ def launch(
     options: Sequence[str] = (),
 ) -> list[str]:
     """Return a command line of `launch`, to be run in `folder`."""
-    words = [sys.executable, str(LAUNCH), step, record, *options]
+    words = [sys.executable, "-S", str(LAUNCH), step, record, *options]
     words += ["--made-with", *made_with] if made_with else []
     return [*words, "--", *command]

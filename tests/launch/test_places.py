@@ -26,7 +26,7 @@ def hook(name, _):
         if not left:
             os.kill(os.getpid(), signal.SIGKILL)
 
-from launch.__main__ import main
+from launch.step import main
 sys.addaudithook(hook)
 main()
 """
@@ -286,7 +286,7 @@ def test_crash_while_outputs_are_put_in_place(tmp_path, count):
     record = tmp_path / "run/record.json"
     subprocess.run(words("old"), cwd=tmp_path, check=True, timeout=PATIENCE)
     assert json.loads(record.read_text())["outputs"] == digests()
-    crash = [sys.executable, "-c", CRASH, "os.rename", str(count), *words("new")[2:]]
+    crash = [sys.executable, "-c", CRASH, "os.rename", str(count), *words("new")[3:]]
     env = os.environ | {"PYTHONPATH": str(SCRIPTS)}
     done = subprocess.run(crash, cwd=tmp_path, env=env, timeout=PATIENCE)
     assert done.returncode == -signal.SIGKILL

@@ -1,10 +1,15 @@
 """Know the GPUs of this machine: by NVML, by what the driver shows without it, or by a file for tests."""
 
-import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from __future__ import annotations
 
+import os
+
+from launch.light import suppress
 from launch.process import parent
+
+TYPE_CHECKING = False  # typing's own would have to be imported
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 INVENTORY = "SNAKESWEEP_INVENTORY"  # for tests: a JSON file in place of the machine's GPUs
 UNKNOWN = 1 << 20  # a device's memory where nothing tells it: shares of it still add up
@@ -132,7 +137,15 @@ def _from_file(path: str) -> Machine:
 
 
 def _from_nvml() -> Machine:
-    import pynvml
+    try:
+        import pynvml
+    except (
+        ImportError
+    ):  # `launch` is started without the folders of installed packages, which takes 6 ms less
+        import site
+
+        site.main()
+        import pynvml
 
     pynvml.nvmlInit()
     devices = []

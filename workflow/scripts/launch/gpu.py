@@ -1,13 +1,18 @@
 """Hand a program its GPUs: how many, which, how much of their memory, and what it used of them."""
 
+from __future__ import annotations
+
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 
 from launch import lease
 from launch.devices import Device, Machine, machine
 from launch.lease import WHOLE, Lease, Ledger
+from launch.light import from_json, suppress, to_json
+
+TYPE_CHECKING = False  # typing's own would have to be imported
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 AUTO = "auto"
 _HEADROOM = 1.15  # of what was measured: allocators round up, and runs differ a little
@@ -38,14 +43,13 @@ class Peaks:
 
     def needed(self) -> int | None:
         """Return the MiB to lease: by the combination's own runs, else by the largest of the study."""
-        import json
         import math
 
         own, all_of_study = [], []
         with suppress(OSError, TypeError), open(self._path, encoding="utf-8") as file:
             for line in file:
                 with suppress(ValueError):
-                    peak = json.loads(line)
+                    peak = from_json(line)
                     if peak["step"] == self._step:
                         all_of_study.append(peak["mib"])
                         if peak["combination"] == self._combination:
@@ -57,9 +61,7 @@ class Peaks:
     def add(self, mib: int) -> None:
         """Write down what a run needed."""
         if self._path:
-            import json
-
-            line = json.dumps({"step": self._step, "combination": self._combination, "mib": mib})
+            line = to_json({"step": self._step, "combination": self._combination, "mib": mib})
             with suppress(OSError):
                 os.makedirs(os.path.dirname(self._path) or ".", exist_ok=True)
                 with open(self._path, "ab", buffering=0) as file:

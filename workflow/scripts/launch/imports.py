@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from launch.process import Cold
+from launch.process import Bare, Cold
 
 
 class TooEarly(Cold):
@@ -49,7 +49,7 @@ def beginning(program: str) -> Beginning:
             name, _, value = text.partition("=")
             found.environ[name] = value
     if not found.imports:
-        raise Cold("it imports no installed package")
+        raise Bare
     return found
 
 

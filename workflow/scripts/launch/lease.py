@@ -6,13 +6,19 @@ that waiters come one after the other; the rest block on it. A locked slot says 
 the file means nothing without the locks, so nothing in it can be stale.
 """
 
+from __future__ import annotations
+
 import fcntl
 import os
 import select
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+
+from launch.light import suppress
+
+TYPE_CHECKING = False  # typing's own would have to be imported
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
 
 WHOLE = None  # what to ask for if nobody else may be on the device
 _ALL = 1 << 30  # bytes that stand for memory, on whatever device

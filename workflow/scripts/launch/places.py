@@ -1,9 +1,15 @@
 """Give a program places for its outputs, and put them where they belong only when they are whole."""
 
+from __future__ import annotations
+
 # Every module that is imported here delays the program's start; what is needed once it has ended comes later.
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+
+from launch.light import from_json, sha256, suppress, to_json
+
+TYPE_CHECKING = False  # typing's own would have to be imported
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 _KINDS = ("write", "metrics", "read", "keep")
 
@@ -46,8 +52,6 @@ class Places:
         Raises:
             BadOutput: an output is missing, empty, or no strict JSON where it must be.
         """
-        import json
-
         diverged = False
         for name, kind in self._outputs.items():
             path = self._new(name)
@@ -62,7 +66,7 @@ class Places:
         }
         new_record = self._new(".record")  # no output is called so
         with open(new_record, "w", encoding="utf-8") as file:
-            file.write(json.dumps(text, indent=1) + "\n")
+            file.write(to_json(text, "\n") + "\n")
         for path in (new_record, *map(self._new, self._outputs)):
             _sync(path)
         with suppress(FileNotFoundError):
@@ -169,12 +173,13 @@ def digest(path: str) -> str:
 
     Snakemake's own time stamp in a folder does not count.
     """
-    import hashlib
-
     if not os.path.isdir(path):
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    whole = hashlib.sha256()
+        whole = sha256(os.path.getsize(path))
+        with open(path, "rb", buffering=0) as file:
+            while piece := file.read(1 << 20):
+                whole.update(piece)
+        return whole.hexdigest()
+    whole = sha256(0)
     files = {os.path.relpath(inner, path): inner for inner in _files(path)}
     for name in sorted(files, key=lambda name: name.split(os.sep)):
         if os.path.basename(name) != ".snakemake_timestamp":
@@ -207,12 +212,9 @@ def _check_there(path: str, name: str, folder: bool) -> None:
 
 def _make_strict(path: str, name: str) -> bool:
     """Rewrite metrics as strict JSON, null for what is not finite; return whether anything was not."""
-    import json
-    import math
-
     try:
         with open(path, encoding="utf-8") as file:
-            metrics = json.load(file)
+            metrics = from_json(file.read())
     except (ValueError, RecursionError) as error:
         raise BadOutput(f"left with status 0, but {name} is no JSON ({error})") from None
     if not isinstance(metrics, dict) or not metrics:
@@ -222,10 +224,10 @@ def _make_strict(path: str, name: str) -> bool:
             raise BadOutput(
                 f"{name} must be flat, but {key!r} holds {type(value).__name__}; write one number a name"
             )
-        if isinstance(value, float) and not math.isfinite(value):
+        if isinstance(value, float) and value - value != 0:
             metrics[key] = None
     with open(path, "w", encoding="utf-8") as file:
-        file.write(json.dumps(metrics, allow_nan=False) + "\n")
+        file.write(to_json(metrics) + "\n")
     return None in metrics.values()
 
 

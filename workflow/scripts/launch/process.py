@@ -1,14 +1,19 @@
 """Run one program as a process group of its own that never outlives what started it, nor do its children."""
 
-import ctypes
+from __future__ import annotations
+
+import _signal as signal  # without what `signal` adds to it: enums, which take 8 ms to import
 import os
 import resource
 import select
-import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from io import BufferedWriter
+
+from launch.light import suppress
+
+TYPE_CHECKING = False  # typing's own would have to be imported
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from io import BufferedWriter
 
 GRACE = 30.0  # seconds between asking a program to end and ending it
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -63,6 +68,13 @@ class Asked(Exception):
 
 class Cold(Exception):
     """A program can't be started warm; why."""
+
+
+class Bare(Cold):
+    """Nothing would be gained."""
+
+    def __init__(self):
+        super().__init__("it imports no installed package")
 
 
 class Heard:
@@ -314,24 +326,31 @@ def parent(process: int) -> int:
 
 def _ended(code: int, asked: int) -> tuple[int, str, str]:
     """Word how a program ended: its exit status or minus a signal, and the signal that it was asked with."""
-    name = "its time limit" if asked == signal.SIGALRM else _name(asked)
     if code < 0:
-        after = f" after {name}" if asked not in (0, -code) else ""
+        after = f" after {_asked_by(asked)}" if asked not in (0, -code) else ""
         reason = _ASKED.get(asked) or ("killed" if -code in (signal.SIGKILL, signal.SIGTERM) else "crashed")
         return 128 - code, reason, f"killed by {_name(-code)}{after}"
     if asked:
         # A program that saves its work and leaves with 0 when asked to end has not finished.
-        return code or 128 + asked, _ASKED[asked], f"ended by {name}"
+        return code or 128 + asked, _ASKED[asked], f"ended by {_asked_by(asked)}"
     return (code, "failed", f"exit status {code}") if code else (0, "finished", "finished")
+
+
+def _asked_by(number: int) -> str:
+    return "its time limit" if number == signal.SIGALRM else _name(number)
 
 
 def _name(number: int) -> str:
     try:
-        return signal.Signals(number).name
+        from signal import Signals
+
+        return Signals(number).name
     except ValueError:  # a real-time signal
         return f"signal {number}"
 
 
 def prctl(option: int, value: int) -> None:
     """Set a property of this process that dies or adopts; see prctl(2)."""
+    import ctypes
+
     ctypes.CDLL(None).prctl(option, value)

@@ -6,7 +6,8 @@ together with `launch`, or the machine went down.
 
 import os
 import time
-from contextlib import suppress
+
+from launch.light import from_json, suppress, to_json
 
 ATTEMPTS = "attempts.jsonl"
 
@@ -49,9 +50,7 @@ class Attempt:
 
     def _add(self, **more) -> None:
         """Add a line: one write, so that a reader never sees half of it."""
-        import json  # slow to import, and not needed before the program runs
-
-        line = json.dumps(self._about | more) + "\n"
+        line = to_json(self._about | more) + "\n"
         descriptor = os.open(
             os.path.join(self.folder, ATTEMPTS), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666
         )
@@ -77,11 +76,9 @@ def last_attempt(folder: str, step: str) -> dict:
     """Return the last line about a step; empty if there is none that can be read."""
     last: dict = {}
     with suppress(OSError), open(os.path.join(folder, ATTEMPTS), encoding="utf-8") as file:
-        import json
-
         for line in file:
             with suppress(ValueError):
-                attempt = json.loads(line)
+                attempt = from_json(line)
                 if isinstance(attempt, dict) and attempt.get("step") == step:
                     last = attempt
     return last

@@ -7,9 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from launch.call import CALL
 from launch.imports import Beginning, TooEarly, beginning
 from launch.lease import boot, common_folder
-from launch.process import Cold
+from launch.process import Bare, Cold
 
 SERVERS = 5  # at once; the one that was used longest ago ends first
 PATIENCE = 120.0  # seconds that a server's imports may take
@@ -44,14 +45,19 @@ _NOT = ("CUDA_VISIBLE_DEVICES",)
 
 
 def explain(commands: Mapping[str, Sequence[str]]) -> None:
-    """Say which programs have to start cold though they import packages, and why."""
+    """Say which programs have to start cold though they import packages, and why; note those that import none."""
+    bare = []
     for step, words in commands.items():
         try:
             _beginning(words)
         except TooEarly as reason:
             print(f"{step} can't start warm: {reason}, and could matter to it.", file=sys.stderr)
-        except Cold:  # nothing would be gained
+        except Bare:
+            bare.append(step)
+        except Cold:  # every run finds that out at once
             continue
+    if bare:
+        os.environ[CALL] += f" bare={','.join(bare)}"
 
 
 def ask(

@@ -89,7 +89,9 @@ class Plan:
         self.private = self.folder / PRIVATE
         self.threads = self.config.threads
         self.gpus_per_run = self.config.gpus_per_run
-        self.warm = {"train": self.config.train, "eval": self.config.eval} if self.config.warm else {}
+        self.warm = (
+            dict(zip(STEPS, (self.config.train, self.config.eval), strict=True)) if self.config.warm else {}
+        )
         self.scripts = home / "workflow" / "scripts"
         self.omitted = results.read_defaults(self.folder)
         self.verdicts: dict[str, tuple[Verdict, Verdict]] = {}
@@ -527,7 +529,8 @@ class Step:
             flags = plan.omitted | naming.read_pairs(pairs) | plan.config.fixed
             values["flags"] = _literal(naming.to_flags(flags.items()))
         words = [
-            str(plan.scripts / "launch"),
+            "-S",  # it needs no installed package, and what they cost at its start
+            str(plan.scripts / "launch" / "__main__.py"),
             self.name,
             f"{plan.results}/{wildcards.run}/{RECORD[self.name]}",
             f"--threads={plan.threads}",
