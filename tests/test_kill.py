@@ -54,7 +54,11 @@ def find(family, what: str) -> int | None:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
             # The keeper of a cold start has the same words as launch, and leads a session.
             keeper = os.getsid(pid) == pid
-            if any(w.endswith("/launch/__main__.py") for w in words) and any("x=2" in w for w in words) and not keeper:
+            if (
+                any(w.endswith("/launch/__main__.py") for w in words)
+                and any("x=2" in w for w in words)
+                and not keeper
+            ):
                 return pid
     return None
 

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from processes import PROMISE, ended, run_words, wait_for
+from processes import PATIENCE, PROMISE, ended, run_words, wait_for
 
 # Both the program and a child of it write down which signals they get. The program waits for its child, then
 # leaves with the status that it was given.
@@ -245,3 +245,32 @@ def test_children_in_sessions_of_their_own_are_ended(family):
         "setsid sh -c 'touch child-ready; exec sleep 600' & while ! [ -e child-ready ]; do sleep 0.02; done",
     )
     assert wait_for(lambda: not family.alive(), PROMISE)
+
+
+# A program, forked as a server does, that takes its time to make its group; the signal is there before it has.
+EARLY = """
+import os, signal, sys, time
+from launch.process import Heard, keep
+
+def start(words, env, log, held):
+    program = os.fork()
+    if not program:
+        time.sleep(600)
+    return program
+
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+if os.fork():  # this process leads a session already
+    os.wait()
+    sys.exit()
+hear, tell = os.pipe()
+os.write(tell, bytes([int(sys.argv[1])]))
+print(*keep([], {}, 0, Heard(hear, []), 600, None, [], start)[:2])
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_signal_is_not_lost_on_a_program_that_has_no_group_yet(family, name):
+    number = signal.Signals[name]
+    process = family.start(sys.executable, "-c", EARLY, str(number.value), stdout=subprocess.PIPE)
+    text, _ = process.communicate(timeout=PATIENCE)
+    assert text.split()[0] == str(128 + number)

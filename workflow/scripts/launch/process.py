@@ -291,8 +291,15 @@ def _watch(program: int, listener: Heard, grace: float, limit: float | None) -> 
                     continue
                 if not asked:
                     asked, deadline = number, time.monotonic() + grace
-            with suppress(ProcessLookupError):
-                os.killpg(program, signal.SIGTERM if number == signal.SIGALRM else number)
+            _signal(program, signal.SIGTERM if number == signal.SIGALRM else number)
+
+
+def _signal(program: int, number: int) -> None:
+    """Signal a program that nobody has waited for, and its group, which a fork makes only after it has begun."""
+    try:
+        os.killpg(program, number)
+    except ProcessLookupError:
+        os.kill(program, number)
 
 
 def _end_children() -> None:
