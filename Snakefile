@@ -28,6 +28,7 @@ localrules:
 rule all:
     input:
         f"{plan.results}/summary.csv",
+        f"{plan.results}/effects.csv",
         f"{plan.results}/best.json",
 
 
@@ -85,6 +86,7 @@ rule summarize:
         lambda wildcards: plan.metrics,
     output:
         summary=f"{plan.results}/summary.csv",
+        effects=f"{plan.results}/effects.csv",
         best=f"{plan.results}/best.json",
     log:
         f"{plan.results}/logs/summarize.log",
@@ -95,7 +97,7 @@ rule summarize:
         program=plan.summarize,
     shell:
         "exec python {params.program:q} --study {params.study:q} --summary {output.summary:q} --best {output.best:q}"
-        " 2> >(tee {log:q} >&2)"
+        " --effects {output.effects:q} 2> >(tee {log:q} >&2)"
 
 
 rule accept:

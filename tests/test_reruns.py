@@ -225,6 +225,19 @@ def test_stale_runs_that_fail_again_are_named_stale_and_never_win(finished):
     assert {row["status"] for row in finished.table()} <= {"stale", "failed"}
 
 
+@pytest.mark.parametrize("lost", [".snakemake", None])
+def test_model_without_its_record_is_trained_again(finished, lost):
+    """Nobody knows what made it."""
+    if lost:
+        shutil.rmtree(finished.folder / lost)
+    (finished.results / "x=1/y=adam/seed=0/record.json").unlink()
+    outcome = finished.snakemake()
+    assert "its record is missing" in outcome.text
+    assert outcome.jobs == (1, 1)
+    assert {row["status"] for row in finished.table()} == {"finished"}
+    assert finished.snakemake().jobs == (0, 0)
+
+
 def test_touching_outputs_does_not_hide_a_change(finished):
     """`snakemake --touch` would have Snakemake take the old results for new ones."""
     finished.edit("helper.py", "number.ZERO", "number.ZERO + 1")

@@ -39,7 +39,7 @@ class Results:
         runs.write_text("".join(json.dumps(line) + "\n" for line in self._lines))
         words = ["--runs", runs, "--results", self.folder, "--metric", metric, "--mode", mode]
         words += ["--study", "study 1a", "--summary", self.folder / "summary.csv", "--best"]
-        words += [self.folder / "best.json"]
+        words += [self.folder / "best.json", "--effects", self.folder / "effects.csv"]
         command = [sys.executable, PROGRAM, *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
@@ -75,6 +75,10 @@ def test_means_and_spreads(results):
             "x": "1",
             "accuracy": "0.625",
             "accuracy_std": repr(deviation),
+            "low": results.rows[0]["low"],
+            "high": results.rows[0]["high"],
+            "p": "",
+            "verdict": "best",
             "loss": "1.5",
             "loss_std": repr(math.sqrt(1 / 2)),
             "runs": "2",
@@ -86,6 +90,10 @@ def test_means_and_spreads(results):
             "x": "2",
             "accuracy": "0.25",
             "accuracy_std": "0.0",
+            "low": "0.25",
+            "high": "0.25",
+            "p": "",
+            "verdict": "too few seeds to tell",
             "loss": "3.0",
             "loss_std": "0.0",
             "runs": "2",
@@ -93,6 +101,9 @@ def test_means_and_spreads(results):
             "path": "x=2",
         },
     ]
+    # Student's t of 1 degree is 12.7062047362 (tables have 12.706), the standard error 1 / 8.
+    low, high = float(results.rows[0]["low"]), float(results.rows[0]["high"])
+    assert (low, high) == pytest.approx((0.625 - 12.7062047362 / 8, 0.625 + 12.7062047362 / 8))
     assert results.best == {
         "metric": "accuracy",
         "mode": "max",
@@ -103,12 +114,16 @@ def test_means_and_spreads(results):
             "runs": ["x=1/seed=0", "x=1/seed=1"],
             "mean": 0.625,
             "std": deviation,
+            "interval": [low, high],
         },
+        "indistinguishable": [],
+        "too_few_seeds_to_tell": ["x=2"],
+        "edges": {"x": "1 is the least value tried: try lower ones"},
         "study": "study 1a",
     }
     assert (results.folder / "summary.csv").read_bytes().endswith(b",x=2\n")
     assert {path.name for path in results.folder.iterdir()} == {
-        "x=1", "x=2", "study.jsonl", "summary.csv", "best.json"
+        "x=1", "x=2", "study.jsonl", "summary.csv", "best.json", "effects.csv"
     }  # fmt: skip
 
 
@@ -125,7 +140,7 @@ def test_more_or_less_is_better(results, mode, order):
 def test_chosen_metric_comes_first(results):
     results.add("x=1", {"auc": 0.5, "b": 1, "loss": 2}, x=1)
     results.summarize("loss", "min")
-    assert list(results.rows[0])[:4] == ["rank", "x", "loss", "loss_std"]
+    assert list(results.rows[0])[:8] == ["rank", "x", "loss", "loss_std", "low", "high", "p", "verdict"]
 
 
 def test_equals_keep_their_order(results):
@@ -283,3 +298,41 @@ def test_run_trained_again_after_its_evaluation_is_refused(results):
     run = results.folder / "x=1/seed=1"
     assert done.stderr == f"{run}: was trained again after its evaluation; type the same command again.\n"
     assert not (results.folder / "best.json").exists()
+
+
+def test_what_can_be_told_from_the_best(results):
+    """Six seeds each: worse on every one, p = 2 / 64; or on four, by as much as it is better on two."""
+    best = [0.9, 0.91, 0.92, 0.93, 0.94, 0.95]
+    results.add("x=1", *({"accuracy": a} for a in best), x=1)
+    results.add("x=2", *({"accuracy": a - 0.1} for a in best), x=2)
+    results.add("x=3", *({"accuracy": a - d} for a, d in zip(best, [1, 1, -1, 1, -1, 1], strict=True)), x=3)
+    results.add("x=4", *({"accuracy": NAN} for _ in best), x=4)
+    results.add("x=5", *({"accuracy": "high"} for _ in best), x=5)
+    results.summarize()
+    found = {row["x"]: (row["verdict"], row["p"] and float(row["p"])) for row in results.rows}
+    assert found["1"] == ("best", "")
+    assert found["2"] == ("worse", pytest.approx(2 / 64))
+    assert found["3"] == ("indistinguishable", pytest.approx(44 / 64))
+    assert found["4"] == ("diverged", "")
+    assert found["5"] == ("no number as accuracy", "")
+    assert results.best["indistinguishable"] == ["x=3"]
+
+
+def test_effects_are_of_ranked_combinations(results):
+    for x, y, accuracy in ((1, True, 0.5), (1, False, 0.25), (2, True, 0.75), (2, False, NAN)):
+        results.add(f"x={x}/y={y}", {"accuracy": accuracy}, x=x, y=y)
+    results.summarize()
+    assert (results.folder / "effects.csv").read_text() == (
+        "hyperparameter,value,combinations,mean,best\n"
+        "x,1,2,0.375,0.5\nx,2,1,0.75,0.75\ny,false,1,0.25,0.25\ny,true,2,0.625,0.75\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["record.json", "evaluation.json", "metrics.json"])
+def test_run_without_one_of_its_files(results, name):
+    results.add("x=1", {"accuracy": 0.5}, x=1)
+    (results.folder / "x=1/seed=0" / name).unlink()
+    done = results.summarize()
+    assert done.returncode == 1
+    run = results.folder / "x=1/seed=0"
+    assert done.stderr == f"{run}: {name} is missing; type the same command again.\n"

@@ -87,7 +87,7 @@ def test_a_record_that_cannot_be_read_is_stale_and_no_traceback(judge, text):
     verdict = judge(text)
     assert verdict.there
     assert not verdict.fresh
-    assert results.describe(*verdict.changed[0]) == "its record can't be read"
+    assert results.describe(*verdict.changed[0]) == "its record is unreadable"
 
 
 # ---- accepted code ---------------------------------------------------------------------------------------

@@ -34,23 +34,23 @@ def spread(values: Sequence[object]) -> tuple[float | None, float | None]:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return a 95 % confidence interval of the mean over seeds; None for a single value.
+    """Return a 95 % confidence interval of the mean over seeds; None for a single value, or where one is not finite.
 
     From 8 values on, the percentile bootstrap (Efron, 1979) with 9,999 resamples and a fixed seed; below that
     Student's t, since a bootstrap of so few values gives little more than their range.
     """
-    from scipy import stats
-
-    if len(values) < 2:
-        return None
     mean, deviation = spread(values)
-    if mean is None:
+    if mean is None or deviation is None:
         return None
     if not deviation:
         return mean, mean
     if len(values) < FEW:
-        half = float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1)) * deviation / math.sqrt(len(values))
+        from scipy.special import stdtrit  # scipy.stats takes a second to import
+
+        half = float(stdtrit(len(values) - 1, (1 + LEVEL) / 2)) * deviation / math.sqrt(len(values))
         return mean - half, mean + half
+    from scipy import stats
+
     found = stats.bootstrap((values,), _mean, confidence_level=LEVEL, method="percentile", rng=0)
     return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
@@ -68,13 +68,15 @@ def p_value(one: Mapping[int, float], other: Mapping[int, float]) -> float | Non
     Args:
         one, other: seed → score.
     """
-    from scipy import stats
-
     pairs = [one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())]
     if len(pairs) < LEAST_PAIRS:
         return None
     if not any(pairs):
         return 1.0
+    from scipy import stats
+
+    largest = max(map(abs, pairs))
+    pairs = [difference / largest for difference in pairs]  # of any size, see _mean_of
     flips = math.inf if len(pairs) <= 13 else 9999
     test = stats.permutation_test((pairs,), _mean_of, permutation_type="samples", n_resamples=flips, rng=0)
     return float(test.pvalue)

@@ -1,17 +1,20 @@
-"""Compare the combinations of a complete study: one row each in `summary.csv`, the best in `best.json`.
+"""Compare the combinations of a complete study: a row each in `summary.csv`, the best in `best.json`.
 
 The best combination is the one with the best mean of the chosen metric over its seeds, on validation data. A
-combination with a diverged run is never the best.
+combination with a diverged run is never the best. `effects.csv` has the mean and the best score of each value of each
+varied hyperparameter.
 """
 
 import argparse
 import csv
 import json
-import math
 import os
-import statistics
 import sys
 from pathlib import Path
+
+from scores import edges, effects, interval, p_value, spread
+
+LEVEL = 0.05  # of p, below which a difference counts as told apart
 
 
 def main() -> None:
@@ -25,7 +28,9 @@ def main() -> None:
             "Name one of them under select in config.yaml."
         )
     rank(combinations, options.metric, options.mode)
+    compare(combinations, options.metric)
     write_summary(options.summary, combinations, names, options.metric)
+    write_effects(options.effects, combinations, options.mode)
     write_best(options.best, combinations, options)
 
 
@@ -44,6 +49,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--study", required=True, help="what the files are made for; kept in the best's")
     parser.add_argument("--summary", type=Path, required=True, help="the table to write (CSV)")
+    parser.add_argument(
+        "--effects", type=Path, required=True, help="the table of hyperparameters' values to write (CSV)"
+    )
     parser.add_argument("--best", type=Path, required=True, help="the best combination to write (JSON)")
     return parser.parse_args()
 
@@ -51,21 +59,27 @@ def parse() -> argparse.Namespace:
 def read_study(path: Path, results: Path) -> list[dict]:
     """Read the combinations, with the metrics of each run (None where one is not finite).
 
-    Leaves with a message if a run's evaluation is of another model than the one that is there.
+    Leaves with a message if a run's evaluation is missing, or of another model than the one that is there.
     """
     combinations = []
     for line in path.read_text(encoding="utf-8").splitlines():
         combination = json.loads(line)
-        metrics = []
-        for run in combination["runs"]:
-            trained, evaluated = (load(results / run / f) for f in ("record.json", "evaluation.json"))
-            if any(trained["outputs"].get(n) != d for n, d in evaluated["inputs"].items()):
-                sys.exit(
-                    f"{results / run}: was trained again after its evaluation; type the same command again."
-                )
-            metrics.append(load(results / run / "metrics.json"))
+        metrics = [read_metrics(results / run) for run in combination["runs"]]
         combinations.append(combination | {"metrics": metrics})
     return combinations
+
+
+def read_metrics(run: Path) -> dict:
+    """Read what a run scored, if that is of the model that was trained."""
+    try:
+        trained, evaluated = (load(run / name) for name in ("record.json", "evaluation.json"))
+        if any(trained["outputs"].get(name) != made for name, made in evaluated["inputs"].items()):
+            sys.exit(f"{run}: was trained again after its evaluation; type the same command again.")
+        return load(run / "metrics.json")
+    except FileNotFoundError as error:
+        sys.exit(f"{run}: {Path(error.filename).name} is missing; type the same command again.")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        sys.exit(f"{run}: its files can't be read ({error}); remove that folder and type the command again.")
 
 
 def load(path: Path) -> dict:
@@ -79,7 +93,7 @@ def rank(combinations: list[dict], metric: str, mode: str) -> None:
     The rank is None where a run diverged, whichever metric shows it, or has no number as its metric.
     """
     for combination in combinations:
-        combination["mean"], combination["std"] = spread(combination, metric)
+        combination["mean"], combination["std"] = spread(values(combination, metric))
         combination["diverged"] = sum(None in metrics.values() for metrics in combination["metrics"])
         combination["rank"] = None
     sign = -1 if mode == "max" else 1
@@ -88,25 +102,38 @@ def rank(combinations: list[dict], metric: str, mode: str) -> None:
         combination["rank"] = place
 
 
-def spread(combination: dict, metric: str) -> tuple[float | None, float | None]:
-    """Return a metric's mean over the runs, None unless all have a finite number, and the sample's deviation."""
-    values = [metrics.get(metric) for metrics in combination["metrics"]]
-    if not all(map(is_finite, values)):
-        return None, None
-    try:
-        return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
-    except OverflowError:  # their sum, or a square, is beyond what a float holds
-        return None, None
+def values(combination: dict, metric: str) -> list[object]:
+    """Return a metric of a combination's runs, None where there is none."""
+    return [metrics.get(metric) for metrics in combination["metrics"]]
 
 
-def is_finite(value: object) -> bool:
-    """Say whether a value is a finite number; true and false are none."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def compare(combinations: list[dict], metric: str) -> None:
+    """Add `interval`, `p` and `verdict` to every combination: can its difference to the best be told from chance?"""
+    best = min((c for c in combinations if c["rank"]), key=lambda c: c["rank"], default=None)
+    for combination in combinations:
+        combination["interval"] = interval(values(combination, metric))
+        combination["p"] = None
+        if combination is best:
+            verdict = "best"
+        elif combination["diverged"]:
+            verdict = "diverged"
+        elif not combination["rank"]:
+            verdict = f"no number as {metric}"
+        else:
+            p = combination["p"] = p_value(by_seed(best, metric), by_seed(combination, metric))
+            verdict = "too few seeds to tell" if p is None else "worse" if p < LEVEL else "indistinguishable"
+        combination["verdict"] = verdict
+
+
+def by_seed(combination: dict, metric: str) -> dict[int, float]:
+    """Return a metric of a combination's runs: seed → score."""
+    seeds = (int(run.rpartition("seed=")[2]) for run in combination["runs"])
+    return dict(zip(seeds, values(combination, metric), strict=True))
 
 
 def write_summary(path: Path, combinations: list[dict], names: list[str], metric: str) -> None:
-    """Write one row per combination, best first: rank, hyperparameters, mean and spread of every metric."""
-    own = {"rank", "runs", "diverged", "path"}
+    """Write one row per combination, best first: rank, hyperparameters, mean and spread of every metric, verdict."""
+    own = {"rank", "low", "high", "p", "verdict", "runs", "diverged", "path"}
     hyperparameters = {
         name: f"hyperparameter.{name}" if name in own else name
         for name in sorted({name for c in combinations for name in c["hyperparameters"]})
@@ -117,18 +144,33 @@ def write_summary(path: Path, combinations: list[dict], names: list[str], metric
         for name in [metric, *(name for name in names if name != metric)]
     }
     columns = ["rank", *hyperparameters.values()]
-    columns += [column for label in labels.values() for column in (label, f"{label}_std")]
+    columns += [labels[metric], f"{labels[metric]}_std", "low", "high", "p", "verdict"]
+    columns += [column for n, label in labels.items() if n != metric for column in (label, f"{label}_std")]
     rows = []
     for combination in sorted(combinations, key=lambda c: (c["rank"] is None, c["rank"] or 0, c["path"])):
-        row = {key: combination[key] for key in ("rank", "diverged", "path")}
+        row = {key: combination[key] for key in ("rank", "p", "verdict", "diverged", "path")}
+        row["low"], row["high"] = combination["interval"] or (None, None)
         row["runs"] = len(combination["runs"])
         row |= {hyperparameters[name]: cell(value) for name, value in combination["hyperparameters"].items()}
         for name, label in labels.items():
-            row[label], row[f"{label}_std"] = spread(combination, name)
+            row[label], row[f"{label}_std"] = spread(values(combination, name))
         rows.append(row)
+    write_table(path, [*columns, "runs", "diverged", "path"], rows)
+
+
+def write_effects(path: Path, combinations: list[dict], mode: str) -> None:
+    """Write the mean and the best score of the ranked combinations with each value of each varied hyperparameter."""
+    ranked = [c for c in combinations if c["rank"]]
+    rows = effects([c["hyperparameters"] for c in ranked], [c["mean"] for c in ranked], mode)
+    rows = [row | {"value": cell(row["value"])} for row in rows]
+    write_table(path, ["hyperparameter", "value", "combinations", "mean", "best"], rows)
+
+
+def write_table(path: Path, columns: list[str], rows: list[dict]) -> None:
+    """Write a CSV file beside and rename."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with beside.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [*columns, "runs", "diverged", "path"], lineterminator="\n")
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
     beside.replace(path)
@@ -142,12 +184,16 @@ def cell(value: object) -> object:
 def write_best(path: Path, combinations: list[dict], options: argparse.Namespace) -> None:
     """Write the chosen combination, or null if none has a rank."""
     best = min((c for c in combinations if c["rank"]), key=lambda c: c["rank"], default=None)
-    keys = ("hyperparameters", "path", "runs", "mean", "std")
+    keys = ("hyperparameters", "path", "runs", "mean", "std", "interval")
+    ranked = [c["hyperparameters"] for c in combinations if c["rank"]]
     text = {
         "metric": options.metric,
         "mode": options.mode,
         "combinations": len(combinations),
         "best": {key: best[key] for key in keys} if best else None,
+        "indistinguishable": [c["path"] for c in combinations if c["verdict"] == "indistinguishable"],
+        "too_few_seeds_to_tell": [c["path"] for c in combinations if c["verdict"] == "too few seeds to tell"],
+        "edges": edges(ranked, best["hyperparameters"]) if best else {},
         "study": options.study,
     }
     if best is None:

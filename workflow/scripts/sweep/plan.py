@@ -216,7 +216,9 @@ class Plan:
         folder = self.folder / run
         train, record = results.judge(folder, "train", self.train.made_with(run), self.accepted)
         if not train.there:
-            return MISSING, MISSING
+            if (folder / self.config.model).exists():  # else it would be evaluated, whatever made it
+                train = Verdict(True, (("record", "missing", "there"),))
+            return train, MISSING
         if not record:
             return train, MISSING
         evaluation, evaluated = results.judge(folder, "evaluate", self.evaluate.made_with(run), self.accepted)
@@ -298,7 +300,7 @@ class Plan:
         self.accepted = Accepted(self.folder)
         self._doubt_edited()
         if not table.write_runs(self):
-            for name in ("summary.csv", "best.json"):
+            for name in ("summary.csv", "effects.csv", "best.json"):
                 (self.folder / name).unlink(missing_ok=True)
         print(table.show(self), file=sys.stderr)
 
@@ -390,7 +392,7 @@ class Plan:
         """Make the marker newer than every stale result, with another content than last time."""
         path = self.private / "stale"
         runs = [self.folder / run for runs in self.stale.values() for run in runs]
-        stale = [run / record for run in runs for record in RECORD.values()]
+        stale = [run / name for run in runs for name in (*RECORD.values(), self.config.model)]
         stale += [self.folder / "summary.csv"] * self._summary_is_stale
         with suppress(OSError):
             newest = max((file.stat().st_mtime for file in stale if file.exists()), default=0)

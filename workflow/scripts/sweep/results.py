@@ -114,7 +114,7 @@ def describe(part: str, before: str, now: str) -> str:
     if part == "run":
         return f"made for {before or 'another run'}"
     if part in ("model", "record"):
-        return "evaluated another model" if part == "model" else "its record can't be read"
+        return "evaluated another model" if part == "model" else f"its record is {before}"
     return f"{', '.join(names) or part} changed"
 
 
