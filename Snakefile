@@ -22,6 +22,7 @@ wildcard_constraints:
 localrules:
     all,
     summarize,
+    conclude,
     accept,
 
 
@@ -30,6 +31,7 @@ rule all:
         f"{plan.results}/summary.csv",
         f"{plan.results}/effects.csv",
         f"{plan.results}/best.json",
+        *plan.choice.outputs.values(),
 
 
 rule train:
@@ -79,7 +81,7 @@ rule evaluate:
         "exec python {params.launch}"
 
 
-rule summarize:
+checkpoint summarize:
     """Compare the combinations of a complete study and choose the best."""
     input:
         plan.summary_marker,
@@ -98,6 +100,40 @@ rule summarize:
     shell:
         "exec python {params.program:q} --study {params.study:q} --summary {output.summary:q} --best {output.best:q}"
         " --effects {output.effects:q} 2> >(tee {log:q} >&2)"
+
+
+use rule evaluate as test with:
+    """Score one model of the chosen combination on test data."""
+    input:
+        *plan.test.inputs,
+        ancient(f"{plan.results}/best.json"),
+        model=plan.test.model,
+    output:
+        **plan.test.outputs,
+    log:
+        plan.test.log,
+    params:
+        command=plan.test.command,
+        fixed=plan.test.fixed,
+        code=plan.test.code,
+        data=plan.test.data,
+        launch=plan.test.launch,
+
+
+rule conclude:
+    """Put the chosen combination's model at hand, and its test score into a file and a ledger."""
+    input:
+        lambda wildcards: plan.choice.needs(checkpoints.summarize.get().output.best),
+    output:
+        **plan.choice.outputs,
+    log:
+        f"{plan.results}/logs/conclude.log",
+    conda:
+        "envs/tensorflow.yaml"
+    params:
+        program=plan.conclude,
+    shell:
+        "exec python {params.program:q} 2> >(tee {log:q} >&2)"
 
 
 rule accept:

@@ -21,7 +21,9 @@ def main() -> None:
     """Read every run's metrics and write the two files."""
     options = parse()
     combinations = read_study(options.runs, options.results)
-    names = sorted({name for c in combinations for metrics in c["metrics"] for name in metrics})
+    names = sorted({name for c in combinations for metrics in c["metrics"] for name in metrics or ()})
+    if not names:
+        sys.exit("Every run failed, so there is nothing to compare.")
     if options.metric not in names:
         sys.exit(
             f"select.metric: '{options.metric}' is in no run's metrics; there are: {', '.join(names)}. "
@@ -57,14 +59,15 @@ def parse() -> argparse.Namespace:
 
 
 def read_study(path: Path, results: Path) -> list[dict]:
-    """Read the combinations, with the metrics of each run (None where one is not finite).
+    """Read the combinations, with the metrics of each run (None for a run that failed, and where one is not finite).
 
     Leaves with a message if a run's evaluation is missing, or of another model than the one that is there.
     """
     combinations = []
     for line in path.read_text(encoding="utf-8").splitlines():
         combination = json.loads(line)
-        metrics = [read_metrics(results / run) for run in combination["runs"]]
+        failed = set(combination.get("failed", ()))
+        metrics = [None if run in failed else read_metrics(results / run) for run in combination["runs"]]
         combinations.append(combination | {"metrics": metrics})
     return combinations
 
@@ -88,23 +91,25 @@ def load(path: Path) -> dict:
 
 
 def rank(combinations: list[dict], metric: str, mode: str) -> None:
-    """Add `mean`, `std`, `diverged` (a number of runs) and `rank` to every combination.
+    """Add `mean`, `std`, `diverged` and `failed` (numbers of runs) and `rank` to every combination.
 
-    The rank is None where a run diverged, whichever metric shows it, or has no number as its metric.
+    The rank is None where a run failed, diverged, whichever metric shows it, or has no number as its metric.
     """
     for combination in combinations:
         combination["mean"], combination["std"] = spread(values(combination, metric))
-        combination["diverged"] = sum(None in metrics.values() for metrics in combination["metrics"])
+        there = [metrics for metrics in combination["metrics"] if metrics is not None]
+        combination["diverged"] = sum(None in metrics.values() for metrics in there)
+        combination["failed"] = len(combination["metrics"]) - len(there)
         combination["rank"] = None
     sign = -1 if mode == "max" else 1
-    judged = [c for c in combinations if c["mean"] is not None and not c["diverged"]]
+    judged = [c for c in combinations if c["mean"] is not None and not c["diverged"] and not c["failed"]]
     for place, combination in enumerate(sorted(judged, key=lambda c: sign * c["mean"]), start=1):
         combination["rank"] = place
 
 
 def values(combination: dict, metric: str) -> list[object]:
     """Return a metric of a combination's runs, None where there is none."""
-    return [metrics.get(metric) for metrics in combination["metrics"]]
+    return [(metrics or {}).get(metric) for metrics in combination["metrics"]]
 
 
 def compare(combinations: list[dict], metric: str) -> None:
@@ -115,6 +120,8 @@ def compare(combinations: list[dict], metric: str) -> None:
         combination["p"] = None
         if combination is best:
             verdict = "best"
+        elif combination["failed"]:
+            verdict = "failed"
         elif combination["diverged"]:
             verdict = "diverged"
         elif not combination["rank"]:
@@ -133,7 +140,7 @@ def by_seed(combination: dict, metric: str) -> dict[int, float]:
 
 def write_summary(path: Path, combinations: list[dict], names: list[str], metric: str) -> None:
     """Write one row per combination, best first: rank, hyperparameters, mean and spread of every metric, verdict."""
-    own = {"rank", "low", "high", "p", "verdict", "runs", "diverged", "path"}
+    own = {"rank", "low", "high", "p", "verdict", "runs", "diverged", "failed", "path"}
     hyperparameters = {
         name: f"hyperparameter.{name}" if name in own else name
         for name in sorted({name for c in combinations for name in c["hyperparameters"]})
@@ -148,14 +155,14 @@ def write_summary(path: Path, combinations: list[dict], names: list[str], metric
     columns += [column for n, label in labels.items() if n != metric for column in (label, f"{label}_std")]
     rows = []
     for combination in sorted(combinations, key=lambda c: (c["rank"] is None, c["rank"] or 0, c["path"])):
-        row = {key: combination[key] for key in ("rank", "p", "verdict", "diverged", "path")}
+        row = {key: combination[key] for key in ("rank", "p", "verdict", "diverged", "failed", "path")}
         row["low"], row["high"] = combination["interval"] or (None, None)
         row["runs"] = len(combination["runs"])
         row |= {hyperparameters[name]: cell(value) for name, value in combination["hyperparameters"].items()}
         for name, label in labels.items():
             row[label], row[f"{label}_std"] = spread(values(combination, name))
         rows.append(row)
-    write_table(path, [*columns, "runs", "diverged", "path"], rows)
+    write_table(path, [*columns, "runs", "diverged", "failed", "path"], rows)
 
 
 def write_effects(path: Path, combinations: list[dict], mode: str) -> None:
@@ -184,27 +191,43 @@ def cell(value: object) -> object:
 def write_best(path: Path, combinations: list[dict], options: argparse.Namespace) -> None:
     """Write the chosen combination, or null if none has a rank."""
     best = min((c for c in combinations if c["rank"]), key=lambda c: c["rank"], default=None)
-    keys = ("hyperparameters", "path", "runs", "mean", "std", "interval")
+    keys = ("hyperparameters", "path", "runs", "mean", "std", "interval", "train")
     ranked = [c["hyperparameters"] for c in combinations if c["rank"]]
     text = {
         "metric": options.metric,
         "mode": options.mode,
         "combinations": len(combinations),
-        "best": {key: best[key] for key in keys} if best else None,
+        "best": {key: best.get(key) for key in keys} if best else None,
+        "why": why(best, combinations, options),
         "indistinguishable": [c["path"] for c in combinations if c["verdict"] == "indistinguishable"],
         "too_few_seeds_to_tell": [c["path"] for c in combinations if c["verdict"] == "too few seeds to tell"],
         "edges": edges(ranked, best["hyperparameters"]) if best else {},
         "study": options.study,
     }
     if best is None:
-        print(
-            f"Every combination has a run that diverged or has no number as its {options.metric}, "
-            "so none is the best.",
-            file=sys.stderr,
-        )
+        print(text["why"], file=sys.stderr)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_text(json.dumps(text, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     beside.replace(path)
+
+
+def why(best: dict | None, combinations: list[dict], options: argparse.Namespace) -> str:
+    """Word the reasons of the choice."""
+    if best is None:
+        return (
+            f"Every combination has a run that failed, diverged or has no number as its {options.metric}, "
+            "so none is the best."
+        )
+    which = "highest" if options.mode == "max" else "lowest"
+    unranked = sum(c["rank"] is None for c in combinations)
+    left_out = f"; {unranked} could not be ranked" if unranked else ""
+    ties = sum(c["mean"] == best["mean"] for c in combinations if c["rank"]) - 1
+    tied = f"; {ties} more reached it, and the first in the order of the config is taken" if ties else ""
+    seeds = len(best["runs"])
+    return (
+        f"It has the {which} mean {options.metric} on validation data, {best['mean']:.6g} over {seeds} "
+        f"seed{'s' * (seeds != 1)}, of {len(combinations)} combinations{left_out}{tied}."
+    )
 
 
 if __name__ == "__main__":

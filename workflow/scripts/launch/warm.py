@@ -47,11 +47,14 @@ _NOT = ("CUDA_VISIBLE_DEVICES",)
 def explain(commands: Mapping[str, Sequence[str]]) -> None:
     """Say which programs have to start cold though they import packages, and why; note those that import none."""
     bare = []
+    told = set()  # steps may share a program
     for step, words in commands.items():
         try:
             _beginning(words)
         except TooEarly as reason:
-            print(f"{step} can't start warm: {reason}, and could matter to it.", file=sys.stderr)
+            if str(reason) not in told:
+                print(f"{step} can't start warm: {reason}, and could matter to it.", file=sys.stderr)
+            told.add(str(reason))
         except Bare:
             bare.append(step)
         except Cold:  # every run finds that out at once

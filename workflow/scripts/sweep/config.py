@@ -23,7 +23,17 @@ PLACEHOLDERS = {
     "eval": ("flags", "seed", "data", "model", "split", "metrics"),
 }
 # Names of what else lies in a run's folder.
-TAKEN = ("record.json", "evaluation.json", "metrics.json", "history.csv", "attempts.jsonl", "logs", "state")
+TAKEN = (
+    "record.json",
+    "evaluation.json",
+    "metrics.json",
+    "test-record.json",
+    "test.json",
+    "history.csv",
+    "attempts.jsonl",
+    "logs",
+    "state",
+)
 NEEDED = {"train": ("flags", "model"), "eval": ("model", "metrics")}
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)\}|[{}]")
 
@@ -48,6 +58,9 @@ class Config:
     time_limit: float | None = None
     grace_time: float = 30.0
     warm: bool = True
+    confirm: int = 0
+    keep_models: str = "all"
+    failures: str = "retry"
     warnings: tuple[str, ...] = ()
 
 
@@ -184,6 +197,11 @@ def _build(document: dict, warnings: list[str]) -> Config:
     if isinstance(gpus, float) and 0 < gpus < 0.01:
         raise SweepError(f"gpus_per_run: {gpus} of a GPU is too small a share; the least is 0.01")
     limit = document.get("time_limit")
+    confirm = document.get("confirm", 0)
+    if confirm and "split" not in placeholders(commands["eval"]):
+        raise SweepError(
+            "confirm: needs a test score, but eval has no {split}; add --split {split}, or remove confirm"
+        )
     return Config(
         train=commands["train"],
         eval=commands["eval"],
@@ -201,6 +219,9 @@ def _build(document: dict, warnings: list[str]) -> Config:
         time_limit=None if limit is None else _seconds(limit),
         grace_time=_seconds(document.get("grace_time", "30s")),
         warm=document.get("warm", True),
+        confirm=confirm,
+        keep_models=document.get("keep_models", "all"),
+        failures=document.get("failures", "retry"),
         warnings=tuple(warnings),
     )
 

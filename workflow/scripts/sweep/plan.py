@@ -1,52 +1,26 @@
 """Plan a study: what the Snakefile asks for, in the order in which it asks."""
 
 import hashlib
-import inspect
 import json
 import os
-import shlex
 import sys
 import tempfile
 import time
-import traceback
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 
 from sweep import naming, results, table
-from sweep.config import Config, fill, placeholders, read_config
+from sweep.choice import Choice
+from sweep.config import Config, read_config
 from sweep.digest import Memo, digest_data, digest_program, find, missing_program
 from sweep.errors import SweepError
 from sweep.naming import Value
-from sweep.results import METRICS, MISSING, PRIVATE, RECORD, Accepted, Verdict
+from sweep.results import METRICS, MISSING, PRIVATE, PROGRAM, RECORD, TEST, Accepted, Verdict
 from sweep.space import Combination, expand
-
-SPLIT = "validation"
-HISTORY = "history.csv"
-STEPS = ("train", "evaluate")
-
-
-def for_rule(method):
-    """Make a method into what a rule may call.
-
-    Snakemake takes a rule whose functions raise for one that can't make the file: if the file is there, it
-    would say "Nothing to be done", whatever is stale. So a failure ends the program. And it asks for the
-    signature at every call, three times: kept ready, that is a hundred times faster.
-    """
-
-    def function(*arguments, **named):
-        try:
-            return method(*arguments, **named)
-        except SweepError as error:
-            raise SystemExit(f"Snakesweep can't plan this study:\n  {error}") from None
-        except Exception:
-            traceback.print_exc()
-            raise SystemExit(f"Snakesweep failed in {method.__qualname__}; please report this.") from None
-
-    function.__signature__ = inspect.signature(method)
-    return function
+from sweep.step import SCORES, STEPS, Step, for_rule
 
 
 class Plan:
@@ -61,8 +35,9 @@ class Plan:
         gpus_per_run: what a run gets of the GPUs.
         warm: the commands that are to start warm.
         scripts: the folder of the programs.
-        summarize, accept: the programs of these rules, and what they get.
-        train, evaluate: what the two rules need.
+        summarize, conclude, accept: the programs of these rules, and what they get.
+        train, evaluate, test: what the rules of these names need.
+        choice: what follows from the choice of the best combination.
         select: the options of `summarize`.
     """
 
@@ -89,18 +64,19 @@ class Plan:
         self.private = self.folder / PRIVATE
         self.threads = self.config.threads
         self.gpus_per_run = self.config.gpus_per_run
-        self.warm = (
-            dict(zip(STEPS, (self.config.train, self.config.eval), strict=True)) if self.config.warm else {}
-        )
+        commands = {"train": self.config.train, "evaluate": self.config.eval, "test": self.config.eval}
+        self.warm = commands if self.config.warm else {}
         self.scripts = home / "workflow" / "scripts"
         self.omitted = results.read_defaults(self.folder)
-        self.verdicts: dict[str, tuple[Verdict, Verdict]] = {}
-        self.train = Step(self, "train", self.config.train)
-        self.evaluate = Step(self, "evaluate", self.config.eval)
+        self.verdicts: dict[str, tuple[Verdict, ...]] = {}
+        self.choice = Choice(self)
+        self.steps = [Step(self, name, words) for name, words in commands.items()]
+        self.train, self.evaluate, self.test = self.steps
         self.summary_marker = for_rule(self._summary_marker)
         self.select = ["--metric", self.config.metric, "--mode", self.config.mode]
         self.summarize = for_rule(self._summarize)
         self.accept = for_rule(self._accept)
+        self.conclude = for_rule(self._conclude)
         self.accepted = Accepted(self.folder)
         self.marked = set(results.read_list(self.private / "marked.json"))
         self.copied: set[str] = set()  # evaluated runs whose model looks newer: copying gives any times
@@ -108,7 +84,7 @@ class Plan:
             self._prepare()
         else:
             self.known = json.loads((self.private / "jobs.json").read_text())
-        for step in (self.train, self.evaluate):
+        for step in self.steps:
             step.ready()
 
     def _read_config(self, workflow) -> Config:
@@ -147,13 +123,19 @@ class Plan:
             "folded": {c.path: c.pairs for c in self.combinations if naming.FOLD + "=" in c.path},
         }
         memo.save()
-        for run in [run for run in self.runs if run in existing]:
+        confirming = [run for run in self.choice.fresh_runs() if run in existing]
+        for run in [*(run for run in self.runs if run in existing), *confirming]:
             self.verdicts[run] = self.judge(run)
-        asked = [run for run in self._targets(sys.argv[1:]) if run not in self.runs]
-        for run in asked:
+        self.failed = self._count_failed() if config.failures == "count" else {}
+        targets = list(self._targets(sys.argv[1:]))
+        self.asked = [run for run, _ in targets if run not in self.runs]
+        for run in self.asked:
             self._check_path(run)
             self.verdicts[run] = self.judge(run)
-        self.asked = asked
+        self.kept = {run for run, _ in targets}  # models that are asked for
+        for run, file in targets:
+            if file.startswith("test"):
+                self.choice.check_asked(run)
         print(
             table.opening(self, existing, [*config.warnings, *notes, *filter(None, [self._check_case()])]),
             file=sys.stderr,
@@ -211,42 +193,60 @@ class Plan:
             )
         return f"{text}; some file systems can't tell them apart"
 
-    def judge(self, run: str) -> tuple[Verdict, Verdict]:
-        """Compare a run's training and evaluation, as they lie there, with what the config asks for."""
+    def _count_failed(self) -> dict[str, str]:
+        """Find the runs that failed by their own doing, just as they are asked for now: run → reason."""
+        failed = {}
+        for run, (train, evaluation, _) in self.verdicts.items():
+            if run in self.runs and not (train.fresh and evaluation.fresh):
+                attempt = results.last_attempt(self.folder / run)
+                step = self.evaluate if attempt.get("step") == "evaluate" else self.train
+                if attempt.get("reason") in results.OWN and attempt["made_with"] == step.made_with(run):
+                    failed[run] = attempt["reason"]
+        return failed
+
+    def judge(self, run: str) -> tuple[Verdict, ...]:
+        """Compare a run's training and its scores, as they lie there, with what the config asks for."""
         folder = self.folder / run
         train, record = results.judge(folder, "train", self.train.made_with(run), self.accepted)
         if not train.there:
             if (folder / self.config.model).exists():  # else it would be evaluated, whatever made it
                 train = Verdict(True, (("record", "missing", "there"),))
-            return train, MISSING
+            return train, MISSING, MISSING
         if not record:
-            return train, MISSING
-        evaluation, evaluated = results.judge(folder, "evaluate", self.evaluate.made_with(run), self.accepted)
-        if evaluation.there and not (folder / METRICS).exists():
-            evaluation = MISSING
-        model = self.config.model.rstrip("/")
-        used = (evaluated.get("inputs") or {}).get(model)
-        made = (record.get("outputs") or {}).get(model)
-        if evaluation.fresh and used != made:
-            evaluation = Verdict(True, (("model", str(used), str(made)),))
-        if evaluation.fresh:
+            return train, MISSING, MISSING
+        evaluation = self._judge_scores(run, self.evaluate, record)
+        if train.fresh and evaluation.fresh:
             with suppress(OSError):
-                if (folder / model).stat().st_mtime > (folder / METRICS).stat().st_mtime:
+                model = folder / self.config.model.rstrip("/")
+                if model.stat().st_mtime > (folder / METRICS).stat().st_mtime:
                     self.copied.add(run)
-        return train, evaluation
+        tested = self._judge_scores(run, self.test, record) if (folder / TEST).exists() else MISSING
+        return train, evaluation, tested
 
-    def verdict(self, run: str) -> tuple[Verdict, Verdict]:
-        """Say what a run's training and evaluation have left."""
-        return self.verdicts.get(run, (MISSING, MISSING))
+    def _judge_scores(self, run: str, step: Step, trained: dict) -> Verdict:
+        folder = self.folder / run
+        verdict, record = results.judge(folder, step.name, step.made_with(run), self.accepted)
+        if verdict.there and not (folder / SCORES[step.name]).exists():
+            return MISSING
+        model = self.config.model.rstrip("/")
+        used = (record.get("inputs") or {}).get(model)
+        made = (trained.get("outputs") or {}).get(model)
+        if verdict.fresh and used != made:
+            return Verdict(True, (("model", str(used), str(made)),))
+        return verdict
 
-    def _targets(self, words: list[str]) -> Iterator[str]:
-        """Yield the runs whose files are asked for on the command line."""
+    def verdict(self, run: str) -> tuple[Verdict, ...]:
+        """Say what a run's training, evaluation and test have left."""
+        return self.verdicts.get(run, (MISSING, MISSING, MISSING))
+
+    def _targets(self, words: list[str]) -> Iterator[tuple[str, str]]:
+        """Yield the runs whose files are asked for on the command line, and the file's path in each."""
         for word in words:
             path = os.path.relpath(word) if word.startswith(("/", "./")) else word
             if path.startswith(f"{self.results}/") and "=" in path:
                 pairs = path.removeprefix(f"{self.results}/").split("/")
                 if (last := max(i for i, p in enumerate(pairs) if "=" in p)) < len(pairs) - 1:
-                    yield "/".join(pairs[: last + 1])
+                    yield "/".join(pairs[: last + 1]), "/".join(pairs[last + 1 :])
 
     def _check_path(self, run: str) -> None:
         """Refuse a path that is not the one right way to write its run, and name the right one."""
@@ -290,6 +290,9 @@ class Plan:
         self._started = time.time()
         results.replace(self.private / "jobs.json", json.dumps(self.known))
         results.replace(self.private / "study.jsonl", "".join(self._study_lines()))
+        self._write_marked()
+
+    def _write_marked(self) -> None:
         results.replace(self.private / "marked.json", json.dumps(sorted(self.marked)))
 
     def end(self) -> None:
@@ -299,21 +302,23 @@ class Plan:
         """
         self.accepted = Accepted(self.folder)
         self._doubt_edited()
-        if not table.write_runs(self):
-            for name in ("summary.csv", "effects.csv", "best.json"):
-                (self.folder / name).unlink(missing_ok=True)
+        self._write_marked()  # tests may have been marked since the start, when the choice was known
+        if table.write_runs(self):
+            self.choice.keep_models()
+        else:
+            self.choice.withdraw()
         print(table.show(self), file=sys.stderr)
 
     def _doubt_edited(self) -> None:
         """Mark what ran while its program was edited: nobody knows which version made it."""
-        for step in (self.train, self.evaluate):
-            before = self.known["code"][step.name]
+        for step in self.steps:
+            before = self.known["code"][PROGRAM[step.name]]
             with suppress(SweepError):
                 if digest_program(step.words, self.roots, Memo(Path())) == before:
                     continue
             doubtful = " ".join(f"{word}?" for word in before.split())
             count = 0
-            for run in [*self.runs, *self.asked]:
+            for run in {**self.runs, **self.verdicts}:
                 path = self.folder / run / RECORD[step.name]
                 with suppress(OSError):
                     record = results.read_json(path) if path.stat().st_mtime >= self._started else {}
@@ -330,12 +335,15 @@ class Plan:
 
     def _study_lines(self) -> Iterator[str]:
         for combination in self.combinations:
+            runs = [naming.run_path(combination.path, seed) for seed in sorted(self.config.seeds)]
             yield (
                 json.dumps(
                     {
                         "path": combination.path,
                         "hyperparameters": dict(zip(combination.names, combination.values, strict=True)),
-                        "runs": [naming.run_path(combination.path, seed) for seed in self.config.seeds],
+                        "runs": runs,
+                        "failed": [run for run in runs if run in self.failed],
+                        "train": self.train.typed(runs[0]),
                     }
                 )
                 + "\n"
@@ -344,20 +352,20 @@ class Plan:
     @cached_property
     def study(self) -> str:
         """Digest what the summary depends on: the runs and how to choose among them."""
-        text = "\n".join([*self.runs, *self.select])
+        text = "\n".join([*self.runs, *self.select, *(f"failed {run}" for run in sorted(self.failed))])
         return f"study {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     @cached_property
     def metrics(self) -> list[str]:
         """List the metrics files of all runs of the study."""
-        return [f"{self.results}/{run}/{METRICS}" for run in self.runs]
+        return [f"{self.results}/{run}/{METRICS}" for run in self.runs if run not in self.failed]
 
     @cached_property
     def unaccepted(self) -> str:
         """List, as JSON, the versions of code that finished runs were made with and that `accept` would take."""
         counts: Counter = Counter()
         for verdicts in self.verdicts.values():
-            for step, verdict in zip(STEPS, verdicts, strict=True):
+            for step, verdict in zip(STEPS[:2], verdicts[:2], strict=True):
                 counts.update((step, before, now) for part, before, now in verdict.changed if part == "code")
         return json.dumps([[*key, count] for key, count in sorted(counts.items())])
 
@@ -366,6 +374,9 @@ class Plan:
     def _summarize(self, wildcards, output) -> list[str]:
         runs = str(self.private / "study.jsonl")
         return [str(self.scripts / "summarize.py"), "--runs", runs, "--results", self.results, *self.select]
+
+    def _conclude(self, wildcards, output) -> list[str]:
+        return [str(self.scripts / "conclude.py"), *self.choice.options()]
 
     def _accept(self, wildcards, output) -> list[str]:
         return [str(self.scripts / "accept.py"), f"{self.results}/accepted.yaml", self.unaccepted]
@@ -415,168 +426,3 @@ class Plan:
                     groups[f"{step}: {what}"].append(run)
                     break
         return groups
-
-
-class Step:
-    """What a rule needs to run one step, `train` or `evaluate`, of a run.
-
-    Snakemake spends a third of a millisecond on every function of every job, so what is the same for all
-    runs is a plain text here, and inputs that hardly any study needs are left out where it doesn't.
-
-    Attributes:
-        outputs: name → path, with the wildcard `run`.
-        model: path of the model, with the wildcard (`evaluate` only).
-        inputs: the marker, where a stale run needs it.
-        command, fixed, code, data: what a result depends on besides its path, each beginning with its own
-            name: Snakemake compares params as a set, without their names.
-        log: the log of the last attempt.
-        launch: `launch` and what it gets. As it uses `output`, Snakemake does not compare it.
-    """
-
-    def __init__(self, plan: Plan, name: str, words: tuple[str, ...]):
-        self._plan = plan
-        self.name = name
-        self.words = words
-        self._index = STEPS.index(name)
-        self._words = [
-            str(find(word, plan.roots[1:]) or word) if not os.path.exists(word) else word for word in words
-        ]
-        used = self._used = placeholders(words)
-        model = plan.config.model.rstrip("/")
-        if name == "train":
-            self._places = {
-                "model": [f"{{write:{plan.config.model}}}"],
-                "history": [f"{{write:{HISTORY}}}"],
-                "state": ["{keep:state}"],
-            }
-            files = {"model": model} | ({"history": HISTORY} if "history" in used else {})
-        else:
-            self._places = {
-                "model": [f"{{read:{model}}}"],
-                "metrics": [f"{{metrics:{METRICS}}}"],
-                "split": [SPLIT],
-            }
-            files = {"metrics": METRICS}
-        self._places["data"] = _literal(str(find(path, plan.roots) or path) for path in plan.config.data)
-        files["record"] = RECORD[name]
-        self.outputs = {key: f"{plan.results}/{{run}}/{file}" for key, file in files.items()}
-        self.log = f"{plan.results}/{{run}}/logs/{name}.log"
-        if name == "train" and plan.config.model.endswith("/"):
-            from snakemake.io import directory
-
-            self.outputs["model"] = directory(self.outputs["model"])
-        config = plan.config
-        self._limits = [f"--gpus={config.gpus_per_run}", f"--grace={config.grace_time:g}"]
-        if config.time_limit is not None:
-            self._limits.append(f"--time-limit={config.time_limit:g}")
-        if config.warm:
-            self._limits.append("--warm")
-        if config.gpus_per_run == "auto":
-            self._limits.append(f"--peaks={plan.private / 'peaks.jsonl'}")
-        self._made_with = {
-            "command": shlex.join(words),
-            "fixed": shlex.join(naming.to_flags(plan.config.fixed.items())) if "flags" in used else "",
-        }
-
-    def ready(self) -> None:
-        """Fill in what depends on the plan's digests and, in the main process, on its verdicts."""
-        plan = self._plan
-        texts = self._made_with | {"code": plan.known["code"][self.name], "data": plan.known["data"]}
-        self.command, self.fixed, self.code, self.data = (
-            # Braces would be wildcards to Snakemake.
-            f"{part} {text}".replace("{", "<").replace("}", ">")
-            for part, text in texts.items()
-        )
-        if plan.accepted.any:
-            self.code = for_rule(self._code_of)
-        if plan.config.files:
-            self.data = for_rule(self._data_of)
-        self.launch = for_rule(self._launch_of)
-        self.inputs = [for_rule(self._marker_of)] if plan.marked or plan.stale else []
-        self.model = f"{plan.results}/{{run}}/{plan.config.model.rstrip('/')}"
-        if plan.copied:
-            self.model = for_rule(self._model_of)
-
-    def made_with(self, run: str) -> dict[str, str]:
-        """Return what a result depends on, part by part, as it is now."""
-        known = self._plan.known
-        now = {"code": known["code"][self.name], "data": self._data(run)}
-        return {"run": self._plan.pairs(run)} | self._made_with | now
-
-    def _data(self, run: str) -> str:
-        """Return the digests of the data and of the files that a run's hyperparameters name."""
-        plan = self._plan
-        if not plan.config.files:
-            return plan.known["data"]
-        pairs = {pair.partition("=")[0]: pair for pair in plan.pairs(run).split("/")}
-        fixed = plan.config.fixed | {n: v for n, v in plan.omitted.items() if n not in pairs}
-        pairs |= {name: naming.to_pair(name, value) for name, value in fixed.items()}
-        digests = [plan.file_digest(pairs[name]) for name in plan.config.files if name in pairs]
-        return " ".join(filter(None, [plan.known["data"], *digests]))
-
-    def _code_of(self, wildcards) -> str:
-        # A run whose code was accepted keeps the digests that it was made with.
-        code = self._plan.verdict(wildcards.run)[self._index].code
-        return f"code {code or self._plan.known['code'][self.name]}"
-
-    def _data_of(self, wildcards) -> str:
-        return f"data {self._data(wildcards.run)}"
-
-    def _launch_of(self, wildcards, output) -> str:
-        # One quoted text, not a list: Snakemake looks at every item of every job several times.
-        plan = self._plan
-        *pairs, seed = plan.pairs(wildcards.run).split("/")
-        values = {"seed": [seed.removeprefix("seed=")]} | self._places
-        if "flags" in self._used:
-            flags = plan.omitted | naming.read_pairs(pairs) | plan.config.fixed
-            values["flags"] = _literal(naming.to_flags(flags.items()))
-        words = [
-            "-S",  # it needs no installed package, and what they cost at its start
-            str(plan.scripts / "launch" / "__main__.py"),
-            self.name,
-            f"{plan.results}/{wildcards.run}/{RECORD[self.name]}",
-            f"--threads={plan.threads}",
-            *self._limits,
-            "--made-with",
-            *(f"{part} {text}" for part, text in self.made_with(wildcards.run).items()),
-            "--",
-            *fill(self._words, values),
-        ]
-        return " ".join(map(_quote, words))
-
-    def _marker_of(self, wildcards):
-        """Make Snakemake see a stale run that it would take for finished."""
-        run, plan = wildcards.run, self._plan
-        key = f"{self.name} {run}"
-        newer = False
-        if plan.main and plan.verdict(run)[self._index].changed:
-            from snakemake.io import IOFile
-
-            record = IOFile(f"{plan.results}/{run}/{RECORD[self.name]}")
-            known = plan.workflow.persistence.params(record)
-            newer = known is None or set(map(repr, self._compared(wildcards))) <= set(known)
-        if newer:
-            plan.marked.add(key)
-        # A run made again because of the marker has it among its inputs for good: to take it away would be
-        # a change of inputs to Snakemake.
-        return plan.marker(newer) if key in plan.marked else []
-
-    def _compared(self, wildcards) -> list[str]:
-        params = (self.command, self.fixed, self.code, self.data)
-        return [param(wildcards) if callable(param) else param for param in params]
-
-    def _model_of(self, wildcards):
-        """Name the model to evaluate; its age does not matter where the records say that it was evaluated."""
-        from snakemake.io import ancient
-
-        plan = self._plan
-        path = f"{plan.results}/{wildcards.run}/{plan.config.model.rstrip('/')}"
-        return ancient(path) if wildcards.run in plan.copied else path
-
-
-_quote = lru_cache(shlex.quote)  # most words of a study's commands are the same
-
-
-def _literal(words: Iterable[str]) -> list[str]:
-    """Double the braces in a user's words: `launch` has places of its own to fill."""
-    return [word.replace("{", "{{").replace("}", "}}") for word in words]

@@ -20,9 +20,20 @@ from sweep import naming
 from sweep.errors import SweepError
 from sweep.naming import Value
 
-RECORD = {"train": "record.json", "evaluate": "evaluation.json"}
+RECORD = {"train": "record.json", "evaluate": "evaluation.json", "test": "test-record.json"}
+PROGRAM = {"train": "train", "evaluate": "evaluate", "test": "evaluate"}  # whose code a step's is
 METRICS = "metrics.json"
+TEST = "test.json"
 ATTEMPTS = "attempts.jsonl"
+OWN = (
+    "failed",
+    "bad output",
+    "not started",
+    "crashed",
+    "timed out",
+    "killed for memory",
+    "out of GPU memory",
+)
 PRIVATE = ".sweep"  # what the workflow keeps for itself in the results folder
 
 MadeWith = dict[str, str]
@@ -94,7 +105,7 @@ def judge(folder: Path, step: str, now: MadeWith, accepted: Accepted) -> tuple[V
     if before == now:
         return Verdict(True, code=now["code"]), record
     code = before.get("code", "")
-    equal = accepted.equal(step, code, now["code"])
+    equal = accepted.equal(PROGRAM[step], code, now["code"])
     changed = tuple(
         (part, before.get(part, ""), text)
         for part, text in now.items()

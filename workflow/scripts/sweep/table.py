@@ -18,13 +18,17 @@ def count(number: int, noun: str) -> str:
 
 def opening(plan, existing: set[str], notes: list[str]) -> str:
     """Word what is asked for, what is there and what is stale."""
-    done = sum(all(v.fresh for v in plan.verdict(run)) for run in plan.runs)
-    foreign = len(existing) - sum(run in plan.runs for run in existing)
+    done = sum(all(v.fresh for v in plan.verdict(run)[:2]) for run in plan.runs)
+    foreign = len(existing - plan.verdicts.keys())
     lines = [
         f"Study: {count(len(plan.combinations), 'combination')} x {count(len(plan.config.seeds), 'seed')} = "
         f"{count(len(plan.runs), 'run')} asked for; {count(done, 'result')} already there; "
         f"{count(foreign, 'folder')} in {plan.results}/ no longer part of the study."
     ]
+    if plan.failed:
+        lines.append(
+            f"Counted as failed: {count(len(plan.failed), 'run')}; `--config failures=retry` tries them again."
+        )
     lines += [f"Asked for beside the study: {plan.results}/{run}" for run in plan.asked]
     for reason, runs in plan.stale.items():
         lines.append(f"Stale ({reason}): {count(len(runs), 'run')}, made again when their turn comes:")
@@ -54,7 +58,7 @@ def write_runs(plan) -> bool:
     scores: dict[str, None] = {}
     for run, (combination, seed) in plan.runs.items():
         folder = plan.folder / run
-        verdicts = plan.judge(run)
+        verdicts = plan.judge(run)[:2]
         done = all(v.fresh for v in verdicts)
         metrics = results.read_json(folder / METRICS) if done else {}
         attempt = {} if done else results.last_attempt(folder)
@@ -83,7 +87,8 @@ def write_runs(plan) -> bool:
     columns = ["status", "reason", "seed", *columns_of.values(), *labels.values(), "path"]
     results.write_table(plan.folder / "runs.csv", table, columns)
     plan.statuses = {path: s for s, *_, path in rows}
-    return set(plan.statuses.values()) <= {"finished", "diverged"}
+    counted = {f"{plan.results}/{run}" for run in plan.failed}
+    return {s for path, s in plan.statuses.items() if path not in counted} <= {"finished", "diverged"}
 
 
 def show(plan) -> str:
@@ -99,11 +104,7 @@ def show(plan) -> str:
     ]
     failed = [p for p, s in plan.statuses.items() if s == "failed"]
     for path in failed[:NAMED]:
-        attempt = results.last_attempt(Path(path))
-        log = Path(path, attempt.get("log", ""))
-        step, reason, detail = (attempt.get(key, "") for key in ("step", "reason", "detail"))
-        lines.append(f"  failed: {path}: {step} {reason}, {detail}; log: {log}")
-        lines += [f"    | {line}" for line in results.last_lines(log, TAIL)]
+        lines += failure(path)
     if len(failed) > NAMED:
         lines.append(f"  and {len(failed) - NAMED} more failed")
     for state in ("stale", "not run"):
@@ -113,7 +114,42 @@ def show(plan) -> str:
     summary = plan.folder / "summary.csv"
     if summary.exists():
         lines += ["", *best_rows(summary, plan.config.metric), "", f"All combinations: {summary}"]
+        lines += tested(plan)
     return "\n".join(lines)
+
+
+def failure(path: str) -> list[str]:
+    """Word a run's failure, with the end of its log."""
+    attempt = results.last_attempt(Path(path))
+    log = Path(path, attempt.get("log", ""))
+    step, reason, detail = (attempt.get(key, "") for key in ("step", "reason", "detail"))
+    head = f"  failed: {path}: {step} {reason}, {detail}; log: {log}"
+    return [head, *(f"    | {line}" for line in results.last_lines(log, TAIL))]
+
+
+def tested(plan) -> list[str]:
+    """Word what the chosen combination scored on test data, or why there is no such score."""
+    choice, best = plan.choice, plan.choice.best()
+    if not choice.tests:
+        return ["Its score on test data: none, as the command under eval has no {split}."]
+    test = results.read_json(plan.folder / results.TEST)
+    if found := test.get("best"):
+        low, high = found["interval"] or (None, None)
+        sure = "" if low is None else f" (95 % interval {low:.4g} to {high:.4g})"
+        seeds = count(len(found["runs"]), "fresh seed" if found["confirmed"] else "seed")
+        score = "no number" if found["mean"] is None else f"{found['mean']:.4g}{sure}"
+        used = count(test["scorings"], "time")
+        return [
+            f"Its {test['metric']} on test data: {score} over {seeds}, against {found['validation']:.4g} on validation "
+            f"data; the test data was used {used} so far ({plan.results}/test-ledger.csv)."
+        ]
+    runs = [run for run in choice.to_test(best) if not all(plan.judge(run)[i].fresh for i in (0, 2))]
+    paths = [f"{plan.results}/{run}" for run in runs]
+    failed = [path for path in paths if results.last_attempt(Path(path)).get("exit")]
+    lines = (
+        [f"It has no score on test data yet: {count(len(runs), 'run')} of it are missing."] if runs else []
+    )
+    return [*lines, *(line for path in failed for line in failure(path))]
 
 
 def best_rows(summary: Path, metric: str) -> list[str]:
@@ -122,7 +158,9 @@ def best_rows(summary: Path, metric: str) -> list[str]:
         rows = list(csv.DictReader(file))
     if not rows:
         return []
-    columns = [c for c in rows[0] if c not in ("path", "diverged") and any(r[c] for r in rows[:TOP])]
+    columns = [
+        c for c in rows[0] if c not in ("path", "diverged", "failed") and any(r[c] for r in rows[:TOP])
+    ]
     cells = [columns, *([_short(row[c]) for c in columns] for row in rows[:TOP])]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     head = f"Best of {count(len(rows), 'combination')} by {metric} (mean over seeds, on validation data):"
