@@ -39,13 +39,13 @@ bench-study: benchmarks/.peers/stamp  ## Measure studies by Snakesweep and by wh
 format: $(VENV)/dev.stamp  ## Format the code and the generated documentation
 	ruff format .
 	ruff check --fix .
-	snakefmt Snakefile
+	snakefmt Snakefile workflow/rules
 	python docs/reference.py
 
 lint: $(VENV)/dev.stamp  ## Check format and style
 	ruff format --check .
 	ruff check .
-	snakefmt --check Snakefile
+	snakefmt --check Snakefile workflow/rules
 	snakemake --lint
 
 lock:  ## Pin the newest versions that envs/*.in allow (needs uv)

@@ -28,10 +28,8 @@ localrules:
 
 rule all:
     input:
-        f"{plan.results}/summary.csv",
-        f"{plan.results}/effects.csv",
-        f"{plan.results}/best.json",
-        *plan.choice.outputs.values(),
+        *plan.conclusions,
+        *plan.pages,
 
 
 rule train:
@@ -106,7 +104,6 @@ use rule evaluate as test with:
     """Score one model of the chosen combination on test data."""
     input:
         *plan.test.inputs,
-        ancient(f"{plan.results}/best.json"),
         model=plan.test.model,
     output:
         **plan.test.outputs,
@@ -146,6 +143,9 @@ rule accept:
         program=plan.accept,
     shell:
         "exec python {params.program:q} > >(tee {log:q}) 2>&1"
+
+
+include: "workflow/rules/see.smk"
 
 
 onstart:

@@ -25,6 +25,7 @@ eval: python program.py {{metrics}} {{model}}
 grid: {{a: {values}}}
 seeds: 1
 warm: {warm}
+report: false
 select: {{metric: score, mode: max}}
 """
 PLAIN = """\

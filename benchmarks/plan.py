@@ -24,6 +24,7 @@ grid:
   a: {values}
   b: {values}
 seeds: 1
+report: false
 """
 HAND_WRITTEN = """\
 runs = [f"a={{a}}/b={{b}}" for a in range({side}) for b in range({side})]

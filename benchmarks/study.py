@@ -81,12 +81,13 @@ if __name__ == "__main__":
 """
 CONFIG = """
 train: python {scripts}/train.py {{flags}} --seed {{seed}} --data {{data}} --model {{model}}
-eval: python {scripts}/eval.py --model {{model}} --data {{data}} --split {{split}} --metrics {{metrics}}
+eval: python {scripts}/eval.py --model {{model}} --data {{data}} --split validation --metrics {{metrics}}
 data: {data}
 fixed: {{epochs: {epochs}}}
 grid: {{learning_rate: {rates}}}
 seeds: {seeds}
 warm: {warm}
+report: false
 """
 
 

@@ -181,7 +181,7 @@ def test_failed_test_is_told_and_goes_on(study):
         "eval.py", "score = ", 'if options.split == "test": raise SystemExit("no test data")\n    score = '
     )
     outcome = study.snakemake(status=1)
-    assert "It has no score on test data yet: 2 runs of it are missing." in outcome.text
+    assert "It has no score on test data yet; missing: 2 runs." in outcome.text
     assert "failed: results/x=2/seed=0: test failed, exit status 1; log: " in outcome.text
     assert "| no test data" in outcome.text
     assert study.json("best.json")["best"]["path"] == "x=2"

@@ -111,7 +111,8 @@ class Choice:
 
     def withdraw(self) -> None:
         """Remove the choice and what was concluded from it, but for the ledger."""
-        for name in ("summary.csv", "effects.csv", "best.json", TEST, "best"):
+        drawn = ("plots", "tensorboard", "study.html")
+        for name in ("summary.csv", "effects.csv", "best.json", TEST, "best", *drawn):
             _remove(self._plan.folder / name)
 
 

@@ -61,6 +61,7 @@ class Config:
     confirm: int = 0
     keep_models: str = "all"
     failures: str = "retry"
+    report: bool = True
     warnings: tuple[str, ...] = ()
 
 
@@ -222,6 +223,7 @@ def _build(document: dict, warnings: list[str]) -> Config:
         confirm=confirm,
         keep_models=document.get("keep_models", "all"),
         failures=document.get("failures", "retry"),
+        report=document.get("report", True),
         warnings=tuple(warnings),
     )
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shlex
 import sys
 import tempfile
 import time
@@ -38,6 +39,7 @@ class Plan:
         summarize, conclude, accept: the programs of these rules, and what they get.
         train, evaluate, test: what the rules of these names need.
         choice: what follows from the choice of the best combination.
+        conclusions, pages: what a complete study has, and what is drawn of it.
         select: the options of `summarize`.
     """
 
@@ -70,6 +72,13 @@ class Plan:
         self.omitted = results.read_defaults(self.folder)
         self.verdicts: dict[str, tuple[Verdict, ...]] = {}
         self.choice = Choice(self)
+        tables = [f"{self.results}/{name}" for name in ("summary.csv", "effects.csv", "best.json")]
+        self.conclusions = [
+            *tables,
+            *map(str, self.choice.outputs.values()),
+        ]  # without their flags: inputs have none
+        pages = ("plots", "tensorboard", "study.html")
+        self.pages = [f"{self.results}/{name}" for name in pages] if self.config.report else []
         self.steps = [Step(self, name, words) for name, words in commands.items()]
         self.train, self.evaluate, self.test = self.steps
         self.summary_marker = for_rule(self._summary_marker)
@@ -94,6 +103,7 @@ class Plan:
         path = named[0] if named else find("config.yaml", self.roots)
         if path is None:
             raise SweepError("config.yaml: there is none here; write one, or name another with --configfile")
+        self.config_path = path
         return read_config(path, workflow.config_settings.config or {}, check=self.main)
 
     # ---- the main process: expand, digest, compare -------------------------------------------------
@@ -290,7 +300,24 @@ class Plan:
         self._started = time.time()
         results.replace(self.private / "jobs.json", json.dumps(self.known))
         results.replace(self.private / "study.jsonl", "".join(self._study_lines()))
+        results.replace(self.private / "about.json", json.dumps(self._about(), indent=1) + "\n")
         self._write_marked()
+
+    def _about(self) -> dict:
+        """Say what the study is and how it was called: for those who look at its files alone."""
+        config = self.config
+        return {
+            "metric": config.metric,
+            "mode": config.mode,
+            "seeds": list(config.seeds),
+            "train": shlex.join(config.train),
+            "eval": shlex.join(config.eval),
+            "tests": self.choice.tests,
+            "confirm": config.confirm,
+            "config": str(self.config_path),
+            "text": self.config_path.read_text(encoding="utf-8", errors="replace"),
+            "call": shlex.join(["snakemake", *sys.argv[1:]]),
+        }
 
     def _write_marked(self) -> None:
         results.replace(self.private / "marked.json", json.dumps(sorted(self.marked)))

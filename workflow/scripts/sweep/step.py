@@ -49,7 +49,7 @@ class Step:
     Attributes:
         outputs: name → path, with the wildcard `run`.
         model: path of the model, with the wildcard (not of `train`).
-        inputs: the marker, where a stale run needs it.
+        inputs: the marker, where a stale run needs it; and the choice, for `test`.
         command, fixed, code, data: what a result depends on besides its path, each beginning with its own
             name: Snakemake compares params as a set, without their names.
         log: the log of the last attempt.
@@ -116,6 +116,10 @@ class Step:
             self.data = for_rule(self._data_of)
         self.launch = for_rule(self._launch_of)
         self.inputs = [for_rule(self._marker_of)] if plan.marked or plan.stale or self.name == "test" else []
+        if self.name == "test" and plan.main:  # in a job's process it would bring in all runs of the study
+            from snakemake.io import ancient
+
+            self.inputs.append(ancient(f"{plan.results}/best.json"))
         self.model = f"{plan.results}/{{run}}/{plan.config.model.rstrip('/')}"
         if plan.copied or self.name == "test":
             self.model = for_rule(self._model_of)

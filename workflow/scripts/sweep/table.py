@@ -146,9 +146,7 @@ def tested(plan) -> list[str]:
     runs = [run for run in choice.to_test(best) if not all(plan.judge(run)[i].fresh for i in (0, 2))]
     paths = [f"{plan.results}/{run}" for run in runs]
     failed = [path for path in paths if results.last_attempt(Path(path)).get("exit")]
-    lines = (
-        [f"It has no score on test data yet: {count(len(runs), 'run')} of it are missing."] if runs else []
-    )
+    lines = [f"It has no score on test data yet; missing: {count(len(runs), 'run')}."] if runs else []
     return [*lines, *(line for path in failed for line in failure(path))]
 
 
