@@ -23,10 +23,9 @@ rule plot:
     conda:
         "../../envs/tensorflow.yaml"
     params:
-        program=f"{plan.scripts}/plot.py",
-        results=plan.results,
+        program=[f"{plan.scripts}/plot.py", "--results", plan.results],
     shell:
-        "exec python {params.program:q} --results {params.results:q} --plots {output:q} > {log:q} 2>&1"
+        "exec python {params.program:q} --plots {output:q} > {log:q} 2>&1"
 
 
 rule board:
@@ -40,10 +39,9 @@ rule board:
     conda:
         "../../envs/tensorflow.yaml"
     params:
-        program=f"{plan.scripts}/board.py",
-        results=plan.results,
+        program=[f"{plan.scripts}/board.py", "--results", plan.results],
     shell:
-        "exec python {params.program:q} --results {params.results:q} --board {output:q} > {log:q} 2>&1"
+        "exec python {params.program:q} --board {output:q} > {log:q} 2>&1"
 
 
 rule report:
@@ -62,8 +60,7 @@ rule report:
     conda:
         "../../envs/tensorflow.yaml"
     params:
-        program=f"{plan.scripts}/report.py",
-        results=plan.results,
+        program=[f"{plan.scripts}/report.py", "--results", plan.results],
     shell:
-        "exec python {params.program:q} --results {params.results:q} --plots {input.plots:q} --page {output:q}"
+        "exec python {params.program:q} --plots {input.plots:q} --page {output:q}"
         " > {log:q} 2>&1"
