@@ -7,12 +7,15 @@ sys.path.insert(0, f"{workflow.basedir}/workflow/scripts")
 from launch.call import announce
 from launch.stop import end_jobs_on_signal
 from launch.warm import explain
+from see.progress import Follow
 from sweep.plan import Plan
 
 # Reads, checks and expands config.yaml, and says what is there and what is stale.
 plan = Plan(workflow)
 # Hands out the GPUs; the rules ask for this many.
 gpus = announce(workflow, plan.gpus_per_run)
+# Shows how the study goes, in place of a message for every job.
+progress = Follow(workflow, plan)
 
 
 wildcard_constraints:
@@ -152,11 +155,14 @@ onstart:
     end_jobs_on_signal()
     plan.start()
     explain(plan.warm)
+    progress.start()
 
 
 onsuccess:
+    progress.stop()
     plan.end()
 
 
 onerror:
+    progress.stop()
     plan.end()

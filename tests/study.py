@@ -66,17 +66,18 @@ class Outcome:
     Attributes:
         status: its exit status.
         text: what it printed.
-        train, evaluate: how many jobs of these rules were started.
+        log: all its messages, of which it shows progress instead.
     """
 
     status: int
     text: str
+    log: str
 
     @property
     def jobs(self) -> tuple[int, int]:
         """Count the train and evaluate jobs that were started."""
         return tuple(
-            len(re.findall(rf"^(?:local)?rule {rule}:", self.text, re.M)) for rule in ("train", "evaluate")
+            len(re.findall(rf"^(?:local)?rule {rule}:", self.log, re.M)) for rule in ("train", "evaluate")
         )
 
 
@@ -129,7 +130,9 @@ class Study:
             text=True,
             timeout=300,
         )
-        outcome = Outcome(done.returncode, done.stdout)
+        written = re.search(r"^Complete log\(s\): (.*)$", done.stdout, re.M)
+        log = Path(written[1]).read_text() if written else done.stdout
+        outcome = Outcome(done.returncode, done.stdout, log)
         assert status is None or outcome.status == status, outcome.text
         # A program's own may be shown, as the end of its log.
         assert not re.search(r"^(?!\s*\| ).*Traceback", outcome.text, re.M), outcome.text

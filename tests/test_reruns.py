@@ -107,7 +107,7 @@ def test_fixed_value_changed(finished):
     outcome = finished.snakemake()
     assert outcome.jobs == (8, 8)
     assert "epochs 2 → 3" in outcome.text
-    assert "before: 'fixed --epochs=2' now: 'fixed --epochs=3'" in outcome.text  # Snakemake's own reason
+    assert "before: 'fixed --epochs=2' now: 'fixed --epochs=3'" in outcome.log  # Snakemake's own reason
     assert finished.snakemake().jobs == (0, 0)
     # Back again: the results of 2 epochs are gone, so they are made again, never taken for others.
     finished.edit("config.yaml", "epochs: 3", "epochs: 2")

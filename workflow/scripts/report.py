@@ -295,9 +295,7 @@ def facts(study: Study) -> list[tuple[str, str]]:
                 key: attempt.get(key) for key in ("driver", "host", "commit")
             }
             for device in attempt.get("devices") or []:
-                items["device"] = (
-                    " ".join(map(str, device.values())) if isinstance(device, dict) else str(device)
-                )
+                items["device"] = f"{device['name']} {device['uuid']}"
             for name, text in items.items():
                 if text:
                     found.setdefault(name, Counter())[str(text)] += 1

@@ -8,7 +8,7 @@ import sys
 from launch import lease
 from launch.devices import Device, Machine, machine
 from launch.lease import WHOLE, Lease, Ledger
-from launch.light import from_json, suppress, to_json
+from launch.light import from_json, say, suppress, to_json
 
 TYPE_CHECKING = False  # typing's own would have to be imported
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Gpus:
             self._wanted,
             what,
             pause,
-            lambda ledgers: print(waiting(what, ledgers), file=sys.stderr, flush=True),
+            lambda ledgers: say(waiting(what, ledgers)),
         )
 
     def _wanted(self, device: Device) -> int | None:
@@ -157,13 +157,18 @@ class Gpus:
         counted = int(notes.get("peak", 0)) // 2**20
         peak = counted + context(self.lease.devices[0]) if counted else self._peak
         return {
-            "devices": [{"uuid": device.uuid, "name": device.name} for device in self.lease.devices],
+            "devices": self.devices(),
             "share": self._share,
             "leased_mib": self.lease.mib,
             "gpu_memory_mib": peak or None,
             "gpu_memory_by": "framework" if counted else "nvml" if peak else None,
             "driver": self._machine.driver or None,
         }
+
+    def devices(self) -> list[dict]:
+        """Name the leased devices; `place` counts them from 0 among those that are allowed."""
+        devices = self.lease.devices if self.lease else []
+        return [{"uuid": d.uuid, "name": d.name, "place": d.place} for d in devices]
 
     def measured(self, mib: int | None) -> None:
         """Take down what the run needed, for the ones to come."""

@@ -18,6 +18,12 @@ class suppress:  # noqa: N801 - it stands for contextlib's, which takes 6 ms
         return kind is not None and issubclass(kind, self._exceptions)
 
 
+def say(*lines: str) -> None:
+    """Print to standard error; on a terminal over whatever progress is shown in the line where the cursor is."""
+    text = "\n".join(lines)
+    print(f"\r\x1b[K{text}" if sys.stderr.isatty() else text, file=sys.stderr, flush=True)
+
+
 class _Strict:
     """What the scanner of the module json, which takes 14 ms, asks of its decoder."""
 

@@ -40,9 +40,9 @@ class Attempt:
         }
         self._more = about
 
-    def begin(self) -> None:
+    def begin(self, **more) -> None:
         """Write the first line."""
-        self._add(exit=None, reason="lost", detail="killed with launch, or the machine went down")
+        self._add(exit=None, reason="lost", detail="killed with launch, or the machine went down", **more)
 
     def end(self, **more) -> None:
         """Write the last line."""

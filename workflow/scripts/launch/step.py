@@ -4,6 +4,7 @@ import os
 import sys
 
 from launch import call, gpu, lease, process
+from launch.light import say
 from launch.places import BadOutput, Places
 from launch.record import Attempt, last_attempt
 
@@ -73,14 +74,12 @@ def main(arguments: list[str] | None = None) -> int:
         held = lease.only_one(
             folder,
             listener.pause,
-            lambda: print(
-                f"{options.step} waits: an earlier attempt in {folder} is still ending", file=sys.stderr
-            ),
+            lambda: say(f"{options.step} waits: an earlier attempt in {folder} is still ending"),
         )
         before = last_attempt(folder, options.step)
         again = bool(about["call"]) and all(before.get(key) == about[key] for key in ("call", "made_with"))
         if again and before["reason"] in FINAL:
-            print(f"{options.step} is not tried again in {folder}: {before['detail']}", file=sys.stderr)
+            say(f"{options.step} is not tried again in {folder}: {before['detail']}")
             return before["exit"]
         peaks = gpu.Peaks(options.peaks, options.step, folder)
         gpus = gpu.Gpus(options.gpus, caller["devices"].split(",") if "devices" in caller else None, peaks)
@@ -91,13 +90,13 @@ def main(arguments: list[str] | None = None) -> int:
             status, reason = run(options, attempt, gpus, listener, held)
             if reason != "out of GPU memory" or not gpus.shared:
                 return status
-            print(f"{options.step} in {folder} needs more GPU memory: again, alone.", file=sys.stderr)
+            say(f"{options.step} in {folder} needs more GPU memory: again, alone.")
             gpus.release()
             alone = True
     except process.Asked as asked:
         return 128 + asked.number
     except OSError as error:
-        print(f"{options.step} can't be run in {folder}: {error}", file=sys.stderr)
+        say(f"{options.step} can't be run in {folder}: {error}")
         return 1
 
 
@@ -120,7 +119,7 @@ def run(
             listener,
             [held, *(gpus.lease.descriptors if gpus.lease else [])],
             gpus.sample if gpus.lease else None,
-            attempt.begin,
+            lambda: attempt.begin(pid=os.getpid(), devices=gpus.devices()),
             warm_start(options, words, env, listener) if options.warm else None,
         )
     if ended.status == 0:
@@ -250,9 +249,10 @@ def complain(attempt: Attempt, ended: process.Ended) -> None:
     """Say what failed, with the end of its log and where the rest is."""
     plain = ended.reason in (*FINAL, "crashed", "killed", "interrupted")
     text = ended.detail if plain else f"{ended.reason}, {ended.detail}"
-    print(f"{attempt.step} failed in {attempt.folder}: {text}", file=sys.stderr)
     lines = attempt.tail(TAIL)
-    if lines:
-        print(f"The end of {attempt.log}:", file=sys.stderr)
-    for line in lines:
-        print(f"  | {line}", file=sys.stderr)
+    head = [f"The end of {attempt.log}:"] if lines else []
+    say(
+        f"{attempt.step} failed in {attempt.folder}: {text}",
+        *head,
+        *(f"  | {line}" for line in lines),
+    )

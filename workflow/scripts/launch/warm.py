@@ -10,6 +10,7 @@ from contextlib import suppress
 from launch.call import CALL
 from launch.imports import Beginning, TooEarly, beginning
 from launch.lease import boot, common_folder
+from launch.light import say
 from launch.process import Bare, Cold
 
 SERVERS = 5  # at once; the one that was used longest ago ends first
@@ -112,7 +113,7 @@ def ask(
         raise Cold(str(error)) from None
     kind, _, rest = (answer or "cold the server ended").partition(" ")
     if kind == "first":  # of all that were refused
-        print(f"{words[1]} can't start warm: {rest}", file=sys.stderr)
+        say(f"{words[1]} can't start warm: {rest}")
     if kind != "ok":
         raise Cold(rest)
     return int(rest)

@@ -59,21 +59,12 @@ class Run:
     @property
     def devices(self) -> str:
         """Name the GPUs of its last step."""
-        return ", ".join(
-            device.get("uuid", "") if isinstance(device, dict) else str(device)
-            for device in (self.attempts[-1].get("devices") or [] if self.attempts else [])
-        )
+        return devices_of(self.attempts[-1]) if self.attempts else ""
 
     @property
     def epoch(self) -> str:
-        """Return how far its training got, as its history says: the first column's last value."""
-        with suppress(OSError, IndexError, ValueError):
-            places = [*self.folder.glob(".train-*/history.csv"), self.folder / "history.csv"]
-            with next(place for place in places if place.exists()).open("rb") as file:
-                head = file.readline().split(b",")[0].decode().strip()
-                file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - 4000))
-                return f"{head} {file.read().splitlines()[-1].split(b',')[0].decode()}"
-        return ""
+        """Return how far its training got."""
+        return epoch_of(self.folder)
 
 
 @dataclass
@@ -182,6 +173,22 @@ def read_attempts(folder: Path) -> list[dict]:
             attempts.pop(key, None)  # the order is that of the last lines
             attempts[key] = attempt
     return list(attempts.values())
+
+
+def devices_of(attempt: dict) -> str:
+    """Name the GPUs of an attempt."""
+    return ", ".join(f"GPU {d.get('place', '?')} {d['uuid'][:12]}" for d in attempt.get("devices") or [])
+
+
+def epoch_of(run: Path) -> str:
+    """Return how far a training got, as its history says: the first column's last value."""
+    with suppress(OSError, IndexError, ValueError):
+        places = [*run.glob(".train-*/history.csv"), run / "history.csv"]
+        with next((place for place in places if place.exists()), places[-1]).open("rb") as file:
+            head = file.readline().split(b",")[0].decode().strip()
+            file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - 4000))
+            return f"{head} {file.read().splitlines()[-1].split(b',')[0].decode()}"
+    return ""
 
 
 def is_alive(attempt: dict) -> bool:

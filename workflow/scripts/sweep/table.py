@@ -102,6 +102,12 @@ def show(plan) -> str:
         + ", ".join(f"{number} {name}" for name, number in sorted(tally.items()))
         + f". All of them: {runs_csv}"
     ]
+    missing = {str(Path(p).parent) for p, s in plan.statuses.items() if s not in ("finished", "diverged")}
+    if missing and not (plan.folder / "summary.csv").exists():
+        whole = len(plan.combinations) - len(missing)
+        lines.append(
+            f"Combinations: {whole} complete, {len(missing)} incomplete; none is chosen before all are complete."
+        )
     failed = [p for p, s in plan.statuses.items() if s == "failed"]
     for path in failed[:NAMED]:
         lines += failure(path)
