@@ -312,5 +312,8 @@ def test_a_program_edited_while_it_trains_and_put_back(study):
     assert {row["status"] for row in study.table()} == {"stale"}
     study.write("helper.py", helper)
     (study.folder / "edit").unlink()
+    assert "Stale (train: helper.py changed): 8 runs" in study.snakemake("-n").text  # and no other module
+    # Nobody knows what they were made with, so nobody can say that it gives the same.
+    assert "Nothing to accept" in study.snakemake("accept").text
     assert study.snakemake().jobs == (8, 8)
     assert {row["status"] for row in study.table()} == {"finished"}

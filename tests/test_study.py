@@ -49,7 +49,7 @@ def test_a_run_has_its_files(finished):
 def test_opening_line_and_dry_run_change_nothing(study):
     outcome = study.snakemake("-n")
     assert (
-        "Study: 4 combinations x 2 seeds = 8 runs asked for; 0 results already there; "
+        "Study (config.yaml): 4 combinations x 2 seeds = 8 runs asked for; 0 results already there; "
         "0 folders in results/ no longer part of the study." in outcome.text
     )
     assert not [path for path in study.results.rglob("*") if "=" in path.name]
@@ -181,6 +181,15 @@ def test_undeclared_point_runs_when_its_path_is_asked_for(finished):
         ("x=1/y=a~2fb/seed=0", "'a~2Fb'"),
         ("x=1/y=adam", "results/x=1/y=adam/seed=0"),
         ("epochs=9/x=1/y=adam/seed=0", "'epochs' is fixed in this study"),
+        (
+            "dropuot=0.5/x=1/y=adam/seed=0",
+            "'dropuot' is no hyperparameter of this study; did you mean 'dropout'?",
+        ),
+        (
+            "x=1/y=adam/zebra=1/seed=0",
+            "'zebra' is no hyperparameter of this study; there are: dropout, epochs, x, y",
+        ),
+        ("x=1/y=adam/seed=x", "must end in a seed, as in results/x=1/y=adam/seed=0/metrics.json"),
     ],
 )
 def test_paths_written_otherwise_are_refused(study, path, right):
@@ -188,6 +197,54 @@ def test_paths_written_otherwise_are_refused(study, path, right):
     outcome = study.snakemake(f"results/{path}/metrics.json", status=1)
     assert path in outcome.text
     assert right in outcome.text
+
+
+def test_a_runs_folder_is_no_target(study):
+    message = study.snakemake("results/x=1/y=adam/seed=0", status=1).text
+    assert "is a run's folder; ask for a file in it, as in results/x=1/y=adam/seed=0/metrics.json" in message
+
+
+def test_point_beside_the_study_that_lacks_a_hyperparameter_or_fails(finished):
+    finished.edit(
+        "train.py",
+        "options, flags =",
+        "import sys\nif '--x=7' in sys.argv: sys.exit('boom')\noptions, flags =",
+    )
+    outcome = finished.snakemake("--cores", "1", "results/x=7/seed=0/metrics.json", status=1)
+    assert "Note: results/x=7/seed=0 has no y, which every combination of the study has" in outcome.text
+    assert "  failed: results/x=7/seed=0: train failed, exit status 1; log: " in outcome.text
+
+
+def test_finished_study_says_what_is_best(finished):
+    assert "Best: results/x=2/y=adam, accuracy 0.6683 on validation data" in finished.snakemake().text
+
+
+def test_two_configs_in_one_folder_are_told(finished):
+    finished.write("other.yaml", CONFIG.replace("[1, 2]", "[3]") + "report: false\n")
+    outcome = finished.snakemake("--configfile", "other.yaml")
+    assert "Study (other.yaml): 2 combinations" in outcome.text
+    assert "Note: results/ was last used by config.yaml; runs are kept side by side" in outcome.text
+    assert "results/ was last used" not in finished.snakemake("--configfile", "other.yaml").text
+
+
+def test_metric_that_no_run_reports_is_told_at_once_and_at_the_end(study):
+    study.edit("config.yaml", "seeds:", "select: {metric: acuracy}\nseeds:")
+    outcome = study.snakemake(status=1)
+    assert "Note: select.metric: 'acuracy' is not among the metrics of x=" in outcome.text
+    assert "(accuracy, loss)" in outcome.text
+    assert "select.metric: 'acuracy' is in no run's metrics; there are: accuracy, loss." in outcome.text
+    study.edit("config.yaml", "acuracy", "accuracy")
+    assert study.snakemake().jobs == (0, 0)
+
+
+@pytest.mark.parametrize("score", ['"good"', "true"])
+def test_metric_that_is_no_number_is_told(study, score):
+    study.edit(
+        "eval.py", '{"accuracy": (x + model["seed"] / 100) / (1 + x)', f'{{"accuracy": {score.title()}'
+    )
+    study.snakemake()
+    assert {row["reason"] for row in study.table()} == {"no number as accuracy"}
+    assert {row["verdict"] for row in study.table("summary.csv")} == {"no number as accuracy"}
 
 
 def test_another_config_replaces_the_shipped_one(study):

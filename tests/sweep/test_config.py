@@ -584,6 +584,21 @@ def test_missing_programs(tmp_path, words, says):
         assert "mend" in problem
 
 
+@pytest.mark.parametrize("word", ["|", ">", "2>&1", ">>", "<", "&&", "||", ";", "&"])
+def test_no_shell_is_there_to_understand_it(refused, word):
+    refused(
+        f"train: python train.py {{flags}} --model {{model}} {word} tee\ngrid: {{a: 1}}",
+        f"train: '{word}' would be handed to the program, as no shell runs the command",
+    )
+
+
+def test_null_and_defaults_that_may_not_be_meant_are_told(read):
+    warnings = read("grid: {lr: , momentum: [0.1]}\ndefaults: {momentun: 0.0}").warnings
+    assert "grid.lr: is null, so the program gets no --lr; if that is not meant, list its values" in warnings
+    assert "defaults.momentun: is varied nowhere; did you mean 'momentum'?" in warnings
+    assert read("grid: {lr: [0.1, null]}\ndefaults: {momentum: 0.0}").warnings == ()
+
+
 @pytest.mark.parametrize("seeds", ["[0, 1]", "[5]"])
 def test_replicates_without_a_seed_are_warned_of(read, seeds):
     train = "train: python train.py {flags} --model {model}\ngrid: {a: 1}"

@@ -151,6 +151,9 @@ def test_a_broken_file_is_told(tmp_path, text):
         ("code", "a.py=1 b.py=2", "a.py=1 b.py=3", "b.py changed"),
         ("code", "a.py=1", "a.py=2 model/net.py=3", "a.py, model/net.py changed"),
         ("code", "", "a.py=1", "a.py changed"),
+        ("code", "my net.py=1 b.py=2", "my net.py=3 b.py=2", "my net.py changed"),
+        ("code", "a.py=1 b.py=2?", "a.py=1 b.py=2", "b.py changed"),
+        ("code", "a.py=1 and 12 modules=4", "a.py=1 and 12 modules=5", "and 12 modules changed"),
         ("data", "digits.npz=1", "digits.npz=2", "digits.npz changed"),
         ("data", "digits.npz=1 dataset:a.csv=1", "digits.npz=1 dataset:a.csv=2", "dataset:a.csv changed"),
         ("data", "x.csv=1 x.csv=2", "x.csv=3 x.csv=2", "data changed"),  # two of one name

@@ -33,6 +33,7 @@ class Standing:
         seconds: step → how long each took that was seen to end.
         failed: run → the step that failed.
         running: run → (step, when it began).
+        unknown: what to say if the metric is none that the programs report.
     """
 
     results: Path
@@ -45,6 +46,7 @@ class Standing:
     running: dict[str, tuple[str, float]] = field(default_factory=dict)
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     began: float | None = None
+    unknown: str = ""
 
     def __post_init__(self):
         self._seeds = Counter(run.rpartition("seed=")[0] for run in self.runs)
@@ -69,7 +71,13 @@ class Standing:
         if run in self.finished:
             return
         self.finished.add(run)
-        score = read_json(self.results / run / "metrics.json").get(self.metric)
+        metrics = read_json(self.results / run / "metrics.json")
+        score = metrics.get(self.metric)
+        if metrics and self.metric not in metrics and not self.unknown:
+            self.unknown = (
+                f"Note: select.metric: '{self.metric}' is not among the metrics of {run} ({', '.join(metrics)}); if no run has it, "
+                "nothing can be chosen at the end. Name another under select: that runs nothing again."
+            )
         if isinstance(score, int | float):
             self._scores[run.rpartition("seed=")[0]].append(score)
 
@@ -157,7 +165,7 @@ class Progress(logging.Handler):
         self._terminal = terminal
         self._tell_failures = tell_failures
         self._jobs: dict[int, tuple[str, str]] = {}
-        self._drawn = False
+        self._drawn = self._noted = False
         self._shown = time.monotonic()
         self._said = ""
         self._stopping = threading.Event()
@@ -196,6 +204,10 @@ class Progress(logging.Handler):
                 self._say_failure(step, run)
         else:
             return
+        if self.standing.unknown and not self._noted:
+            self._clear()
+            print(self.standing.unknown, file=self._stream, flush=True)
+            self._noted = True
         if self._terminal:
             self._draw()
         elif time.monotonic() - self._shown >= PLAIN:

@@ -54,7 +54,7 @@ class Choice:
         where = f"{self._plan.results}/{run}/{TEST}"
         if not self.tests:
             raise SweepError(f"{where}: the command under eval has no {{split}}, so there is no test score")
-        if not self._is_current():
+        if self.current() is None:
             raise SweepError(
                 f"{where}: only the chosen combination is scored on test data, and none is chosen while the study is "
                 "incomplete; leave the path away, which runs the study and then the test"
@@ -72,11 +72,12 @@ class Choice:
                 "data, or choose again by other seeds or another metric"
             )
 
-    def _is_current(self) -> bool:
+    def current(self) -> dict | None:
+        """Return the chosen combination, empty if all failed; None unless it is that of the study as it is asked for."""
         plan = self._plan
         text = results.read_json(plan.folder / "best.json")
         done = all(v.fresh for run in plan.runs if run not in plan.failed for v in plan.verdict(run)[:2])
-        return done and text.get("study") == plan.study
+        return text.get("best") or {} if done and text.get("study") == plan.study else None
 
     def needs(self, best_json: str) -> list[str]:
         """List what `conclude` reads: the choice, its model and its test scores."""

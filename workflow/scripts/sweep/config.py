@@ -178,6 +178,11 @@ def _build(document: dict, warnings: list[str]) -> Config:
         _check_clashes(step, words, names, space, fixed)
         if "data" in placeholders(words) and not data:
             raise SweepError(f"{step}: uses {{data}}, but there is no data; add the key data")
+    for name in defaults:
+        declared = {n for axes in [*space.grids, *space.zips] for n in axes} | {*fixed}
+        declared |= set(space.random.ranges if space.random else ())
+        if name not in declared and (close := get_close_matches(name, declared, 1)):
+            warnings.append(f"defaults.{name}: is varied nowhere; did you mean '{close[0]}'?")
     files = tuple(document.get("files") or ())
     for name in files:
         if name not in names:
@@ -244,6 +249,11 @@ def _command(step: str, text: str) -> tuple[str, ...]:
         raise SweepError(f"{step}: is empty; give the command that you would type")
     known = PLACEHOLDERS[step]
     for word in words:
+        if re.fullmatch(r"[0-9]*(>>?|<)&?[0-9]*|\|\|?|&&?|;", word):
+            raise SweepError(
+                f"{step}: '{word}' would be handed to the program, as no shell runs the command (what it prints is kept in "
+                "its log anyway); put the line into a script, and name that"
+            )
         for match in _PLACEHOLDER.finditer(word):
             if match[0] in "{}" or (match[1] and match[1] not in known):
                 raise SweepError(
@@ -290,6 +300,8 @@ def _axes(key: str, mapping: Mapping, warnings: list[str]) -> dict[str, list[Val
     """Read name → list of values; a single value stands for a list of one."""
     axes = {}
     for name, values in _flatten(key, mapping).items():
+        if values is None:
+            warnings.append(f"{key}.{name}: is null, so the program gets no --{name}; if that is not meant, list its values")
         values = values if isinstance(values, list) else [values]
         if not values:
             raise SweepError(

@@ -10,6 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 
@@ -103,7 +104,8 @@ class Plan:
         path = named[0] if named else find("config.yaml", self.roots)
         if path is None:
             raise SweepError("config.yaml: there is none here; write one, or name another with --configfile")
-        self.config_path = path
+        near = Path(os.path.relpath(path))  # --configfile is made absolute
+        self.config_path = path if near.parts[0] == ".." else near
         return read_config(path, workflow.config_settings.config or {}, check=self.main)
 
     # ---- the main process: expand, digest, compare -------------------------------------------------
@@ -147,7 +149,7 @@ class Plan:
             if file.startswith("test"):
                 self.choice.check_asked(run)
         print(
-            table.opening(self, existing, [*config.warnings, *notes, *filter(None, [self._check_case()])]),
+            table.opening(self, existing, [*config.warnings, *notes, *self._notes()]),
             file=sys.stderr,
         )
         self._touch_marker()
@@ -185,6 +187,24 @@ class Plan:
                 if name in values and (pair := naming.to_pair(name, values[name])) not in digests:
                     digests[pair] = self._digest_value(name, values[name], memo)
         return digests
+
+    def _notes(self) -> Iterator[str]:
+        """Say what may not be what the user wants."""
+        if note := self._check_case():
+            yield note
+        everywhere = (
+            set.intersection(*(set(c.names) for c in self.combinations)) if self.combinations else set()
+        )
+        for run in self.asked:
+            names = {pair.partition("=")[0] for pair in self.pairs(run).split("/")}
+            if missing := sorted(everywhere - names - set(self.omitted)):
+                yield f"{self.results}/{run} has no {', '.join(missing)}, which every combination of the study has"
+        before = results.read_json(self.private / "about.json").get("config")
+        if before and before != str(self.config_path):
+            yield (
+                f"{self.results}/ was last used by {before}; runs are kept side by side, but there is one choice "
+                "(summary.csv, best.json, …) at a time; for one each give a config its own `results:`"
+            )
 
     def _check_case(self) -> str | None:
         """Refuse paths that differ only in case where the file system can't tell them apart, else warn."""
@@ -255,7 +275,12 @@ class Plan:
             path = os.path.relpath(word) if word.startswith(("/", "./")) else word
             if path.startswith(f"{self.results}/") and "=" in path:
                 pairs = path.removeprefix(f"{self.results}/").split("/")
-                if (last := max(i for i, p in enumerate(pairs) if "=" in p)) < len(pairs) - 1:
+                if (last := max(i for i, p in enumerate(pairs) if "=" in p)) == len(pairs) - 1:
+                    if pairs[-1].startswith("seed="):
+                        raise SweepError(
+                            f"{path}: is a run's folder; ask for a file in it, as in {path}/{METRICS}"
+                        )
+                else:
                     yield "/".join(pairs[: last + 1]), "/".join(pairs[last + 1 :])
 
     def _check_path(self, run: str) -> None:
@@ -263,8 +288,9 @@ class Plan:
         *pairs, last = run.split("/")
         seed = last.removeprefix("seed=")
         if not last.startswith("seed=") or not seed.isdecimal():
+            path = "/".join(pairs) if last.startswith("seed=") else run
             raise SweepError(
-                f"{self.results}/{run}: must end in a seed, as in {self.results}/{run}/seed=0/{METRICS}"
+                f"{self.results}/{run}: must end in a seed, as in {self.results}/{path}/seed=0/{METRICS}"
             )
         if int(seed) > naming.MAX_SEED:
             raise SweepError(f"{self.results}/{run}: a seed is at most {naming.MAX_SEED}")
@@ -279,6 +305,13 @@ class Plan:
                 values = naming.read_pairs(pairs)
             except SweepError as error:
                 raise SweepError(f"{self.results}/{run}: {error}") from None
+            known = {n for c in self.combinations for n in c.names} | set(self.config.fixed)
+            for name in sorted(set(values) - known):
+                close = get_close_matches(name, known, 1)
+                remedy = f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(sorted(known))}"
+                raise SweepError(
+                    f"{self.results}/{run}: '{name}' is no hyperparameter of this study; {remedy}"
+                )
             for name in set(values) & set(self.config.fixed):
                 raise SweepError(
                     f"{self.results}/{run}: '{name}' is fixed in this study; leave it out, or vary it instead"
@@ -340,10 +373,16 @@ class Plan:
         """Mark what ran while its program was edited: nobody knows which version made it."""
         for step in self.steps:
             before = self.known["code"][PROGRAM[step.name]]
+            after = ""
             with suppress(SweepError):
-                if digest_program(step.words, self.roots, Memo(Path())) == before:
-                    continue
-            doubtful = " ".join(f"{word}?" for word in before.split())
+                after = digest_program(step.words, self.roots, Memo(Path()))
+            if after == before:
+                continue
+            now = dict(results.entries(after))
+            doubtful = " ".join(
+                f"{name}={digest}" + "?" * (now.get(name) != digest)
+                for name, digest in results.entries(before)
+            )
             count = 0
             for run in {**self.runs, **self.verdicts}:
                 path = self.folder / run / RECORD[step.name]
@@ -393,7 +432,11 @@ class Plan:
         counts: Counter = Counter()
         for verdicts in self.verdicts.values():
             for step, verdict in zip(STEPS[:2], verdicts[:2], strict=True):
-                counts.update((step, before, now) for part, before, now in verdict.changed if part == "code")
+                counts.update(
+                    (step, before, now)
+                    for part, before, now in verdict.changed
+                    if part == "code" and "?" not in before  # nobody knows what those were made with
+                )
         return json.dumps([[*key, count] for key, count in sorted(counts.items())])
 
     # Programs' places and what a rule's identity must not hold: functions that use `output` are not compared.

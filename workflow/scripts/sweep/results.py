@@ -116,7 +116,7 @@ def judge(folder: Path, step: str, now: MadeWith, accepted: Accepted) -> tuple[V
 
 def describe(part: str, before: str, now: str) -> str:
     """Word one change for the user: which file or flag, not two digests."""
-    old, new = (_flags(text) if part == "fixed" else dict(_entries(text)) for text in (before, now))
+    old, new = (_flags(text) if part == "fixed" else dict(entries(text)) for text in (before, now))
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     if part == "fixed":
         return ", ".join(f"{n} {old.get(n, 'unset')} → {new.get(n, 'unset')}" for n in names)
@@ -129,10 +129,9 @@ def describe(part: str, before: str, now: str) -> str:
     return f"{', '.join(names) or part} changed"
 
 
-def _entries(text: str) -> Iterator[tuple[str, str]]:
-    for word in text.split():
-        name, _, digest = word.partition("=")
-        yield name, digest
+def entries(text: str) -> list[tuple[str, str]]:
+    """Split `name=digest name=digest`; names may have spaces, and a digest in doubt ends in `?`."""
+    return re.findall(r"(\S.*?)=([0-9a-f]+\??)(?: |$)", text)
 
 
 def _flags(text: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ def opening(plan, existing: set[str], notes: list[str]) -> str:
     done = sum(all(v.fresh for v in plan.verdict(run)[:2]) for run in plan.runs)
     foreign = len(existing - plan.verdicts.keys())
     lines = [
-        f"Study: {count(len(plan.combinations), 'combination')} x {count(len(plan.config.seeds), 'seed')} = "
+        f"Study ({plan.config_path}): {count(len(plan.combinations), 'combination')} x {count(len(plan.config.seeds), 'seed')} = "
         f"{count(len(plan.runs), 'run')} asked for; {count(done, 'result')} already there; "
         f"{count(foreign, 'folder')} in {plan.results}/ no longer part of the study."
     ]
@@ -38,6 +38,11 @@ def opening(plan, existing: set[str], notes: list[str]) -> str:
     if plan.unaccepted != "[]":
         lines.append(
             "If the new code gives the same results, `snakemake --cores 1 accept` keeps the finished runs."
+        )
+    if done == len(plan.runs) and (best := plan.choice.current()):
+        lines.append(
+            f"Best: {plan.results}/{best['path']}, {plan.config.metric} {best['mean']:.4g} on validation data; "
+            f"all combinations: {plan.results}/summary.csv"
         )
     return "\n".join([*lines, *(f"Note: {note}" for note in notes)])
 
@@ -67,6 +72,8 @@ def write_runs(plan) -> bool:
         scores |= dict.fromkeys(metrics)
         state = status(*verdicts, metrics, attempt)
         reason = attempt.get("reason") if state == "failed" else None
+        if state == "finished" and not _is_number(metrics.get(plan.config.metric)):
+            reason = f"no number as {plan.config.metric}"
         rows.append((state, reason, seed, values, metrics, f"{plan.results}/{run}"))
     # A hyperparameter may be called like a column of ours, a metric like either.
     ours = ("status", "reason", "seed", "path")
@@ -91,6 +98,10 @@ def write_runs(plan) -> bool:
     return {s for path, s in plan.statuses.items() if path not in counted} <= {"finished", "diverged"}
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def show(plan) -> str:
     """Word where the study stands: the best combinations if it is complete, else what is missing."""
     runs_csv = plan.folder / "runs.csv"
@@ -113,6 +124,10 @@ def show(plan) -> str:
         lines += failure(path)
     if len(failed) > NAMED:
         lines.append(f"  and {len(failed) - NAMED} more failed")
+    for run in plan.asked:
+        train, evaluation, _ = plan.judge(run)
+        if not (train.fresh and evaluation.fresh) and results.last_attempt(plan.folder / run).get("exit"):
+            lines += failure(f"{plan.results}/{run}")
     for state in ("stale", "not run"):
         paths = [p for p, s in plan.statuses.items() if s == state]
         lines += [f"  {state}: {path}" for path in paths[:NAMED]]
