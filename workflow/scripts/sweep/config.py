@@ -301,7 +301,9 @@ def _axes(key: str, mapping: Mapping, warnings: list[str]) -> dict[str, list[Val
     axes = {}
     for name, values in _flatten(key, mapping).items():
         if values is None:
-            warnings.append(f"{key}.{name}: is null, so the program gets no --{name}; if that is not meant, list its values")
+            warnings.append(
+                f"{key}.{name}: is null, so the program gets no --{name}; if that is not meant, list its values"
+            )
         values = values if isinstance(values, list) else [values]
         if not values:
             raise SweepError(

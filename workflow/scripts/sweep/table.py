@@ -136,6 +136,8 @@ def show(plan) -> str:
     if summary.exists():
         lines += ["", *best_rows(summary, plan.config.metric), "", f"All combinations: {summary}"]
         lines += tested(plan)
+        page = plan.folder / "study.html"
+        lines += [f"All of it on one page: {page}"] if plan.pages and page.exists() else []
     return "\n".join(lines)
 
 
