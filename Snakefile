@@ -5,6 +5,7 @@ import sys
 sys.path.insert(0, f"{workflow.basedir}/workflow/scripts")
 
 from launch.call import announce
+from launch.orphans import cancel_orphans
 from launch.stop import end_jobs_on_signal
 from launch.warm import explain
 from see.progress import Follow
@@ -47,6 +48,7 @@ rule train:
         "envs/tensorflow.yaml"
     threads: plan.threads
     resources:
+        **plan.resources,
         gpu=gpus,
     params:
         command=plan.train.command,
@@ -71,6 +73,7 @@ rule evaluate:
         "envs/tensorflow.yaml"
     threads: plan.threads
     resources:
+        **plan.resources,
         gpu=gpus,
     params:
         command=plan.evaluate.command,
@@ -154,6 +157,7 @@ include: "workflow/rules/see.smk"
 onstart:
     end_jobs_on_signal()
     plan.start()
+    cancel_orphans(workflow, plan.private / "slurm", log)
     explain(plan.warm)
     progress.start()
 

@@ -124,6 +124,19 @@ def test_signals_reach_the_program_and_its_children(family, name):
     assert (family.folder / f"child-{name}").exists()
 
 
+def test_cluster_signals_the_program_first(family):
+    """A job is signalled as a whole, its program a moment before us: that is a preemption, not somebody's kill."""
+    process = family.start_run(
+        sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    )
+    log = family.folder / "log"
+    assert wait_for(lambda: log.exists() and log.read_text().endswith("\n"))
+    os.kill(int(log.read_text()), signal.SIGTERM)
+    time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    assert ended(process) == (143, "preempted", "killed by SIGTERM")
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_program_that_leaves_with_0_when_asked_to_end_has_not_finished(family, name):
     process = family.start_run(sys.executable, "-c", FAMILY, "0", name)

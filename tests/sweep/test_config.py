@@ -683,6 +683,7 @@ def test_defaults_of_the_schema_are_those_of_the_code(read):
         "failures": config.failures,
         "keep_models": config.keep_models,
         "report": config.report,
+        "resources": config.resources,
     }
     assert found == {key: d["default"] for key, d in SCHEMA_KEYS.items() if "default" in d}
     # An empty `select` is the same as none.

@@ -275,7 +275,7 @@ def _watch(program: int, listener: Heard, grace: float, limit: float | None) -> 
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
         ready = {fd for fd, _ in poll.poll(timeout)}
         if program_fd in ready:
-            return asked
+            return asked or _asked_at_once(program, wake)
         heard = os.read(wake, 64) if wake in ready else b""
         numbers = [number for number in heard if number in _PASSED_ON]
         for fd in ready - ({wake} if heard else set()):  # launch, or what it belongs to, has died
@@ -292,6 +292,19 @@ def _watch(program: int, listener: Heard, grace: float, limit: float | None) -> 
                 if not asked:
                     asked, deadline = number, time.monotonic() + grace
             _signal(program, signal.SIGTERM if number == signal.SIGALRM else number)
+
+
+def _asked_at_once(program: int, wake: int) -> int:
+    """Return the signal that came just when the program ended, or 0.
+
+    A cluster signals all processes of a job: what ended the program may reach us a moment later.
+    """
+    ended = os.waitid(os.P_PID, program, os.WEXITED | os.WNOWAIT)
+    died = ended.si_code == os.CLD_KILLED and ended.si_status == signal.SIGTERM
+    poll = select.poll()
+    poll.register(wake, select.POLLIN)
+    heard = os.read(wake, 64) if poll.poll(500 if died else 0) else b""
+    return next((number for number in heard if number in _PASSED_ON), 0)
 
 
 def _signal(program: int, number: int) -> None:

@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -62,6 +62,7 @@ class Config:
     keep_models: str = "all"
     failures: str = "retry"
     report: bool = True
+    resources: Mapping[str, int | str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
 
@@ -229,8 +230,21 @@ def _build(document: dict, warnings: list[str]) -> Config:
         keep_models=document.get("keep_models", "all"),
         failures=document.get("failures", "retry"),
         report=document.get("report", True),
+        resources=_resources(document.get("resources") or {}),
         warnings=tuple(warnings),
     )
+
+
+def _resources(section: Mapping) -> dict[str, int | str]:
+    """Read what a cluster's job is to ask for; `runtime` in minutes, as Snakemake counts it."""
+    resources = dict(section)
+    for name in ("gpu", "gpus", "threads"):
+        if name in resources:
+            key = "threads" if name == "threads" else "gpus_per_run"
+            raise SweepError(f"resources.{name}: is said by {key}; remove it here")
+    if "runtime" in resources:
+        resources["runtime"] = math.ceil(_seconds(resources["runtime"]) / 60)
+    return resources
 
 
 def _seconds(value: float | str) -> float:

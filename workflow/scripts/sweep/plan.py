@@ -35,6 +35,7 @@ class Plan:
         results: the results folder, as text.
         threads: CPU threads of a run.
         gpus_per_run: what a run gets of the GPUs.
+        resources: what else a cluster's job asks for.
         warm: the commands that are to start warm.
         scripts: the folder of the programs.
         summarize, conclude, accept: the programs of these rules, and what they get.
@@ -67,6 +68,10 @@ class Plan:
         self.private = self.folder / PRIVATE
         self.threads = self.config.threads
         self.gpus_per_run = self.config.gpus_per_run
+        self.resources = dict(self.config.resources)
+        if (memory := self.resources.get("mem_mb")) is not None:
+            # More on every further attempt: the first may have been killed for memory.
+            self.resources["mem_mb"] = lambda wildcards, attempt: memory * 2 ** (attempt - 1)
         commands = {"train": self.config.train, "evaluate": self.config.eval, "test": self.config.eval}
         self.warm = commands if self.config.warm else {}
         self.scripts = home / "workflow" / "scripts"
