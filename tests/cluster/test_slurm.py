@@ -80,7 +80,7 @@ class OnSlurm(Study):
 
     def end(self, process: subprocess.Popen, status: int | None = 0) -> Outcome:
         """Wait for snakemake, and expect an exit status (None: any)."""
-        text, _ = process.communicate(timeout=280)
+        text, _ = process.communicate(timeout=600)
         assert status is None or process.returncode == status, text
         return Outcome(process.returncode, text, text)
 
@@ -94,6 +94,10 @@ class OnSlurm(Study):
             assert time.monotonic() < deadline, self.slurm.ask("squeue")
             time.sleep(0.2)
         return found
+
+    def begun(self, x: int) -> bool:
+        """Say whether the program is at work, and has saved something."""
+        return (self.results / f"x={x}/seed=0/state/saved").exists()
 
     def attempts(self, x: int) -> list[str]:
         path = self.results / f"x={x}/seed=0/attempts.jsonl"
@@ -154,7 +158,7 @@ def test_cancelled_job_is_tried_again_and_goes_on(study):
     smaller(study, 1)
     study.write("what-1", "sleep")
     process = study.start()
-    study.wait(lambda: study.attempts(1))
+    study.wait(lambda: study.begun(1))
     (job,) = study.train_jobs()
     (study.folder / "what-1").unlink()
     study.slurm.ask("scancel", job)
@@ -168,7 +172,7 @@ def test_time_limit_of_the_job(study):
     smaller(study, 1)
     study.write("what-1", "sleep")
     process = study.start()
-    study.wait(lambda: study.attempts(1))
+    study.wait(lambda: study.begun(1))
     (job,) = study.train_jobs()
     (study.folder / "what-1").unlink()
     study.slurm.ask("scontrol", "update", f"JobId={job}", "TimeLimit=0:01")
@@ -181,7 +185,7 @@ def test_preempted_job_is_requeued_and_goes_on(study):
     smaller(study, 1)
     study.write("what-1", "sleep")
     process = study.start("--slurm-requeue")
-    study.wait(lambda: study.attempts(1))
+    study.wait(lambda: study.begun(1))
     (study.folder / "what-1").unlink()
     study.slurm.ask("sbatch", "-o", "/dev/null", "-p", "urgent", "--gpus=4", "-c", "8", "--wrap", "sleep 3")
     study.end(process)
@@ -193,7 +197,7 @@ def test_ctrl_c_cancels_the_jobs(study):
     for x in (1, 2):
         study.write(f"what-{x}", "sleep")
     process = study.start()
-    study.wait(lambda: study.attempts(1) and study.attempts(2))
+    study.wait(lambda: study.begun(1) and study.begun(2))
     process.send_signal(signal.SIGINT)
     study.end(process, status=1)
     study.wait(lambda: not study.slurm.jobs(), 30)
@@ -209,7 +213,7 @@ def test_killed_snakemake_leaves_no_second_job_of_a_run(study):
     for x in (1, 2):
         study.write(f"what-{x}", "sleep")
     process = study.start()
-    study.wait(lambda: study.attempts(1) and study.attempts(2))
+    study.wait(lambda: study.begun(1) and study.begun(2))
     process.kill()
     process.communicate()
     left = study.train_jobs()
