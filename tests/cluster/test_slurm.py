@@ -30,7 +30,7 @@ print("saved before" if os.path.exists(state) else "from the beginning", flush=T
 open(state, "w").close()
 if do == "raise":
     raise ValueError("boom")
-time.sleep(60 if do == "sleep" and os.path.exists(what) else float(options["pause"]))
+time.sleep(60 if do == "sleep" else float(options["pause"]))
 with open(f"log-{os.getpid()}", "w") as file:
     json.dump([os.environ.get("CUDA_VISIBLE_DEVICES"), began, time.time(), os.environ.get("SLURM_JOB_ID")], file)
 with open(options["model"], "w") as file:

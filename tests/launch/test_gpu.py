@@ -100,7 +100,7 @@ def test_whole_device(gpus):
     """C24: only its own GPU, before any framework is imported, growing as it needs, and no cap."""
     assert gpus.shown("1") == GROWTH | {"CUDA_VISIBLE_DEVICES": "GPU-0"}
     (attempt,) = gpus.attempts
-    assert attempt["devices"] == [{"uuid": "GPU-0", "name": "Test"}]
+    assert attempt["devices"] == [{"place": 0, "uuid": "GPU-0", "name": "Test"}]
     assert (attempt["share"], attempt["leased_mib"], attempt["driver"]) == ("1", None, "1.2")
 
 
